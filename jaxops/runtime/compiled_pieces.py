@@ -28,7 +28,7 @@ from jaxops.memory import LIMIT, runs_here
 from jaxops.opaque import Deferred
 from jaxops.progress import progress, step
 from jaxops.runtime.auto_axes import is_on_mesh, under_auto_axes
-from jaxops.runtime.rounded_inputs import Rounded, cropped, rounded, run_rounded
+from jaxops.runtime.rounded_inputs import Rounded, has_buckets, run_in_buckets, run_rounded
 from jaxops.runtime.size_buckets import Rounding
 from jaxops.runtime.specialized_calls import CallCache, SpecializedCalls
 from jaxops.signature import SHAPE_ONLY
@@ -77,6 +77,7 @@ class GraphRunner:
     cuts: dict[str, str] = field(default_factory=dict)
     _rounding: Rounding = field(default_factory=Rounding)
     _specialized: dict[Any, Any] = field(default_factory=dict)
+    _halved: set[Any] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         try:
@@ -171,10 +172,8 @@ class GraphRunner:
         # Nothing can be read of what a transformation follows: such a call is one piece.
         traced = not concrete and any(isinstance(x, Tracer) for x in (*params.values(), *leaves))
         static, part = (graph, 0, len(graph.nodes), not traced), None
-        if self.buckets and concrete and not is_on_mesh((params, inputs)):
-            room = rounded(graph, inputs, self.buckets)
-            if room is not None:
-                return self._call_rounded(static, room, params, rng, ours)
+        if concrete and has_buckets(graph, inputs, self.buckets) and not is_on_mesh((params, inputs)):
+            return self._call_rounded(static, inputs, params, rng, ours)
         try:
             if ours and concrete:
                 part, (stop, values) = self.prepared.call(ours, static, inputs, rng, leaves, tree)
@@ -200,14 +199,22 @@ class GraphRunner:
         return under_auto_axes(self._run_from, graph, stop.value, True, local, params, rng, like=inputs)
 
     def _call_rounded(
-        self, static: tuple[Any, ...], inputs: Rounded, params: Mapping[str, Any], rng: Any, ours: CallCache | None
+        self,
+        static: tuple[Any, ...],
+        inputs: Mapping[str, Any],
+        params: Mapping[str, Any],
+        rng: Any,
+        ours: CallCache | None,
     ) -> list[Any]:
         """Returns the outputs by the program of a bucket."""
-        if ours:
-            _, (_, values) = self.prepared.call(ours, static, inputs, rng, *jax.tree.flatten((inputs, rng)))
-        else:
-            _, values = self._compiled(*static, params, inputs, rng)
-        return _outputs(static[0], unwrap(cropped(values), deferred=False), params)
+
+        def run(inputs: Any) -> dict[str, Any]:
+            if ours:
+                return self.prepared.call(ours, static, inputs, rng, *jax.tree.flatten((inputs, rng)))[1][1]
+            return self._compiled(*static, params, inputs, rng)[1]
+
+        values = run_in_buckets(static[0], inputs, self.buckets, self._halved, run)
+        return _outputs(static[0], unwrap(values, deferred=False), params)
 
     def run(
         self,

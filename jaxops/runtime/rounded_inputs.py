@@ -4,7 +4,8 @@ The program of a bucket is traced with a symbol for each such size, and runs on 
 (`jaxops.compiler.padded`). It gets the true sizes as numbers, and gives those of its results, which are cropped.
 """
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,10 +17,10 @@ from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
 from jaxops.compiler.primitives import symbolic_axes, symbolic_sizes
 from jaxops.dtypes import as_traced, canonical
-from jaxops.errors import JaxopsError, ShapeError, UnsupportedError
+from jaxops.errors import JaxopsError, ShapeError, SizeError, UnsupportedError
 from jaxops.graph.declared_sizes import identifiers
 from jaxops.graph.interpreter import run_graph, unwrap
-from jaxops.graph.nodes import Graph
+from jaxops.graph.nodes import Graph, Value
 from jaxops.static import Sizes, StaticValue, Undecided, is_symbolic, symbolic_shape
 from jaxops.symbolic import bounded_by, numbers_of
 
@@ -60,44 +61,96 @@ class _Sizes(NamedTuple):
     numbers: Any
 
 
-def rounded(graph: Graph, inputs: Mapping[str, Any], buckets: Mapping[str, int]) -> Rounded | None:
-    """Returns the inputs with zeros behind them, up to multiples of the numbers in `buckets`; None where there is none
-    of these sizes, or one is 0.
+def has_buckets(graph: Graph, inputs: Mapping[str, Any], multiples: Mapping[str, int]) -> bool:
+    """Tells whether inputs, as `InputBinder.bind_inputs` gives them, have sizes to be rounded up, and none is 0.
 
-    inputs: as `InputBinder.bind_inputs` gives them. buckets: the name of a size → the number.
+    multiples: the name of a size → the number to a multiple of which it is rounded up.
 
-    Raises ShapeError where two inputs give one name different sizes, UnsupportedError for a static input of such a
-    size.
+    Raises UnsupportedError for a static input of such a size.
     """
-    symbols, sizes, axes = identifiers(buckets), dict[str, tuple[str, int]](), list[tuple[str, int, str]]()
+    sizes = list[int]()
+    for value, axis, name in _axes(graph, inputs, multiples):
+        x = inputs[value.name]
+        if isinstance(x, StaticValue):
+            raise UnsupportedError(
+                f"buckets: '{name}' is a size of input '{value.name}', which must be known while tracing\n"
+                f"  needed  {value.static}\n"
+                f"  hint    load the model without buckets for '{name}'"
+            )
+        sizes.append(x.shape[axis])
+    return bool(sizes) and all(sizes)
+
+
+def run_in_buckets(
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    multiples: Mapping[str, int],
+    halved: set[Any],
+    run: Callable[[Rounded], Any],
+) -> Any:
+    """Returns `run` of the inputs with zeros behind, cropped. Where a bucket has no program, each half gets its own.
+
+    inputs, multiples: as in `has_buckets`. halved: gets the buckets without a program. run: the program of a bucket.
+
+    Raises ShapeError where two inputs give one name different sizes; what `run` raises.
+    """
+    sizes = dict[str, tuple[str, int]]()
+    for value, axis, name in _axes(graph, inputs, multiples):
+        size = inputs[value.name].shape[axis]
+        first, before = sizes.setdefault(name, (value.name, size))
+        if size != before:
+            raise ShapeError(
+                f"buckets: the size '{name}' is {before} in input '{first}', but {size} in '{value.name}'\n"
+                f"  hint    give both the same size, or load the model without buckets for '{name}'"
+            )
+    symbols = identifiers(multiples)
+    most = {name: -(-size // multiples[name]) * multiples[name] for name, (_, size) in sizes.items()}
+    ranges = tuple(Range(name, symbols[name], n - multiples[name] + 1, n) for name, n in most.items())
+    while True:
+        room = _rounded(graph, inputs, ranges)
+        leaves, tree = jax.tree.flatten(room)
+        kind = graph, tree, tuple((x.shape, x.dtype) for x in leaves)
+        if kind not in halved:
+            try:
+                return _cropped(run(room))
+            except (ShapeError, Undecided) as error:
+                if all(size.least == size.most for size in ranges):
+                    raise
+                served, reason = _text(ranges), str(error).splitlines()[0]
+                warnings.warn(f"buckets: no program serves {served}, so each half gets its own: {reason}", stacklevel=2)
+                halved.add(kind)
+        ranges = tuple(_half(size, sizes[size.name][1]) for size in ranges)
+
+
+def _half(bucket: Range, size: int) -> Range:
+    """Returns the half of a bucket that has a size."""
+    middle = (bucket.least + bucket.most) // 2
+    return bucket._replace(most=middle) if size <= middle else bucket._replace(least=middle + 1)
+
+
+def _rounded(graph: Graph, inputs: Mapping[str, Any], ranges: tuple[Range, ...]) -> Rounded:
+    """Returns the inputs with zeros behind them, up to the largest sizes of these buckets."""
+    by_name, axes = {size.name: size for size in ranges}, list[tuple[str, int, str]]()
+    room, sizes = dict[str, dict[int, int]](), dict[str, Any]()
+    for value, axis, name in _axes(graph, inputs, by_name):
+        bucket = by_name[name]
+        axes.append((value.name, axis, bucket.symbol))
+        room.setdefault(value.name, {})[axis] = bucket.most
+        sizes[bucket.symbol] = np.asarray(inputs[value.name].shape[axis], canonical(np.int64))
+    values = {name: _with_room(x, room[name]) if name in room else x for name, x in inputs.items()}
+    return Rounded(values, sizes, tuple(axes), ranges)
+
+
+def _text(ranges: Sequence[Range]) -> str:
+    return " and ".join(f"'{size.name}' from {size.least} to {size.most}" for size in ranges)
+
+
+def _axes(graph: Graph, inputs: Mapping[str, Any], names: Container[str]) -> Iterator[tuple[Value, int, str]]:
+    """Yields the axes of inputs that have a size of these names."""
     for value in graph.inputs:
-        x = inputs.get(value.name)
         for axis, name in enumerate(value.shape or ()):
-            if x is None or not isinstance(name, str) or name not in buckets:
-                continue
-            if isinstance(x, StaticValue):
-                raise UnsupportedError(
-                    f"buckets: '{name}' is a size of input '{value.name}', which must be known while tracing\n"
-                    f"  needed  {value.static}\n"
-                    f"  hint    load the model without buckets for '{name}'"
-                )
-            first, size = sizes.setdefault(name, (value.name, x.shape[axis]))
-            if size != x.shape[axis]:
-                raise ShapeError(
-                    f"buckets: the size '{name}' is {size} in input '{first}', but {x.shape[axis]} in '{value.name}'\n"
-                    f"  hint    give both the same size, or load the model without buckets for '{name}'"
-                )
-            axes.append((value.name, axis, symbols[name]))
-    if not sizes or not all(size for _, size in sizes.values()):
-        return None
-    most = {name: -(-size // buckets[name]) * buckets[name] for name, (_, size) in sizes.items()}
-    ranges = tuple(Range(name, symbols[name], n - buckets[name] + 1, n) for name, n in most.items())
-    room = {symbols[name]: n for name, n in most.items()}
-    values = dict(inputs)
-    for name in dict.fromkeys(name for name, _, _ in axes):
-        values[name] = _with_room(inputs[name], {axis: room[symbol] for k, axis, symbol in axes if k == name})
-    true = {symbols[name]: np.asarray(size, canonical(np.int64)) for name, (_, size) in sizes.items()}
-    return Rounded(values, true, tuple(axes), ranges)
+            if isinstance(name, str) and name in names and inputs.get(value.name) is not None:
+                yield value, axis, name
 
 
 def _with_room(x: Any, room: Mapping[int, int]) -> Any:
@@ -110,20 +163,20 @@ def _with_room(x: Any, room: Mapping[int, int]) -> Any:
 
 
 def run_rounded(graph: Graph, params: Mapping[str, Any], inputs: Rounded, rng: Any) -> dict[str, Any]:
-    """Returns the outputs of a graph by name, as `cropped` takes them; to be traced.
+    """Returns the outputs of a graph by name, as `run_in_buckets` takes them; to be traced.
 
     Raises UnsupportedError for an operation that has no rule along such an axis, or a size that grows as one of the
     inputs shrinks; SizeError and StaticError as an export does.
     """
-    names = [size.symbol for size in inputs.ranges]
-    limits = [f"{size.symbol} {sign}" for size in inputs.ranges for sign in (f">= {size.least}", f"<= {size.most}")]
-    sizes: Sequence[Any] = symbolic_shape(", ".join(names), constraints=limits)
-    symbols = dict(zip(names, sizes, strict=True))
-    ranges = {size.symbol: range(size.least, size.most + 1) for size in inputs.ranges}
+    varying = [size for size in inputs.ranges if size.least < size.most]
+    ranges = {size.symbol: range(size.least, size.most + 1) for size in varying}
+    limits = [f"{size.symbol} {sign}" for size in varying for sign in (f">= {size.least}", f"<= {size.most}")]
+    symbols: dict[str, Any] = dict(zip(ranges, symbolic_shape(", ".join(ranges), constraints=limits), strict=True))
+    for symbol in list(symbols.values())[:1]:
+        bounded_by(symbol.scope, partial(_bounds, ranges=ranges))
     shapes: dict[str, Any] = {name: list(x.shape) for name, x in inputs.values.items() if hasattr(x, "shape")}
     for name, axis, symbol in inputs.axes:
-        shapes[name][axis] = symbols[symbol]
-    bounded_by(sizes[0].scope, partial(_bounds, ranges=ranges))
+        shapes[name][axis] = symbols.get(symbol, shapes[name][axis])
 
     def spec(path: Any, x: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(tuple(shapes.get(path[0].key, x.shape)), x.dtype)
@@ -142,7 +195,9 @@ def run_rounded(graph: Graph, params: Mapping[str, Any], inputs: Rounded, rng: A
         capacity = Capacity(inputs.sizes, {size.symbol: size.most for size in inputs.ranges}, {})
         results = run_padded(program, jax.tree.leaves(arguments), capacity)
     except (JaxopsError, Undecided) as error:
-        served = " and ".join(f"'{size.name}' from {size.least} to {size.most}" for size in inputs.ranges)
+        if isinstance(error, SizeError):
+            error.names = {size.symbol: size.name for size in inputs.ranges}
+        served = _text(inputs.ranges)
         error.add_note(f"in a program for {served}, as `buckets` asks for; without them each size gets its own program")
         raise
     leaves, tree = jax.tree.flatten(types)
@@ -154,7 +209,7 @@ def run_rounded(graph: Graph, params: Mapping[str, Any], inputs: Rounded, rng: A
     return jax.tree.unflatten(tree, [result(x.array, y.shape) for x, y in zip(results, leaves, strict=True)])
 
 
-def cropped(values: Any) -> Any:
+def _cropped(values: Any) -> Any:
     """Returns what `run_rounded` gives, once it is computed, as a program of the true sizes would give it."""
 
     def crop(x: Any) -> Any:

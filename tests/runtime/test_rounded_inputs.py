@@ -1,6 +1,7 @@
 """Models whose sizes are rounded up to buckets: values of exact sizes, by one program for each bucket."""
 
 import pickle
+import re
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import pytest
 from graphs import build, info, model, node
 from onnx import TensorProto
 
-from jaxops.errors import ArgumentError, ShapeError, SignatureError, SizeError, StaticError, UnsupportedError
+from jaxops.errors import ArgumentError, ShapeError, SignatureError, StaticError, UnsupportedError
 from jaxops.onnx import load
 from jaxops.runtime import compiled_pieces
 
@@ -289,11 +290,38 @@ def test_what_cannot_be_rounded_up_says_so(body, kind, match):
     assert any("for 'N' from 1 to 4, as `buckets` asks for" in note for note in raised.value.__notes__)
 
 
-def test_a_size_that_decides():
+def test_a_bucket_without_a_program_is_halved(traces):
+    """Five scores at least, of which TopK takes five; so many are known where there are at least five."""
+    proto = model(
+        "main (float[N] x) => (float[K] y, int64[K] i) { y, i = TopK(x, five) }", initializers={"five": np.int64([5])}
+    )
+    loaded = load(proto, buckets={"N": 32})
+    x = weights(40)
+    with pytest.warns(
+        UserWarning, match="buckets: no program serves 'N' from 1 to 32, so each half gets its own: TopK"
+    ):
+        np.testing.assert_array_equal(loaded(x[:20])[0], np.sort(x[:20])[:-6:-1])
+    assert len(traces) == 2
+    for n in (17, 32, 33, 40):
+        np.testing.assert_array_equal(loaded(x[:n])[0], np.sort(x[:n])[:-6:-1])
+    assert len(traces) == 3
+    loaded = load(proto, buckets={"N": 6})
+    with pytest.warns(UserWarning, match="no program serves 'N' from") as caught:
+        loaded(x[:5])
+    assert [re.search(r"from (\d to \d)", str(w.message))[1] for w in caught] == ["1 to 6", "4 to 6", "4 to 5"]
+    loaded(x[:5])
+
+
+def test_sizes_that_must_be_equal():
+    """One may be 1, too, and then stand for all of the other."""
     proto = model("main (float[N,4] x, float[M,4] y) => (float[K,4] z) { z = Add(x, y) }")
+    for n, m in ((3, 3), (1, 4)):
+        with pytest.warns(UserWarning, match="no program serves 'N' from"):
+            assert load(proto, buckets={"N": 4, "M": 4})(weights(n, 4), weights(m, 4)).shape == (max(n, m), 4)
     loaded = load(proto, buckets={"N": 4, "M": 4})
-    with pytest.raises(SizeError, match=r"whether it holds|must be equal"):
-        loaded(np.ones((3, 4), np.float32), np.ones((3, 4), np.float32))
+    with pytest.warns(UserWarning, match="no program"), pytest.raises(ShapeError, match="broadcast") as raised:
+        loaded(weights(2, 4), weights(3, 4))
+    assert any("'N' from 2 to 2 and 'M' from 3 to 3" in note for note in raised.value.__notes__)
 
 
 def test_a_static_input_of_such_a_size():
