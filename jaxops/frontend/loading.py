@@ -49,11 +49,12 @@ class Options(TypedDict, total=False):
     sizes: numbers for symbolic sizes of the inputs, such as {"sequence": 128}; a call then accepts no others.
     buckets: numbers for symbolic sizes of the inputs that differ from call to call, such as {"width": 32}. A call
     rounds such a size up to a multiple of its number, so that one program serves all sizes of a bucket, such as 33 to
-    64; results have the sizes and, but for rounding, the values that they have without. So one of 1024 for the size of
-    the batch gives one program for all batches of up to 1024. What is behind the elements takes no part: convolutions
-    read zeros there, sums and softmax leave it out. Where that is not possible, the first call raises UnsupportedError,
-    which names the operation. Under `jax.jit` and other transformations, and for arrays on a mesh, sizes stay as they
-    are.
+    64. Results have the sizes and, but for rounding, the values that they have without. With 1024 for the size of the
+    batch, one program serves all batches of up to 1024, and takes as long for each. Inputs get zeros behind their
+    elements, which take no part: a convolution reads zeros there, sums and softmax leave them out. Where that is not
+    possible, the first call raises UnsupportedError, which names the operation; where the model itself asks for more
+    than one bucket has, as a TopK of 5 does of 1 to 32, a warning says so, and each half of it gets its own program.
+    Under `jax.jit` and other transformations, and for arrays on a mesh, sizes stay as they are.
     bounds: sizes for results whose size depends on data, by the name of a node or of an operator, such as
     {"NonMaxSuppression": 100}: the model is one program then, also under `jax.jit`, `vmap` and in `export`. A longer
     result is cut, a shorter one is filled up as the operator's function says: `jaxops.non_max_suppression` with rows of

@@ -21,6 +21,7 @@ from jaxops.errors import JaxopsError, ShapeError, SizeError, UnsupportedError
 from jaxops.graph.declared_sizes import identifiers
 from jaxops.graph.interpreter import run_graph, unwrap
 from jaxops.graph.nodes import Graph, Value
+from jaxops.lazy_sequences import SplitSequence
 from jaxops.static import Sizes, StaticValue, Undecided, is_symbolic, symbolic_shape
 from jaxops.symbolic import bounded_by, numbers_of
 
@@ -183,6 +184,9 @@ def run_rounded(graph: Graph, params: Mapping[str, Any], inputs: Rounded, rng: A
 
     def outputs(params: Any, values: Any, rng: Any) -> dict[str, Any]:
         results = run_graph(graph, unwrap(values), params, rng)
+        for name, y in zip(graph.output_names, results, strict=True):
+            if isinstance(y, SplitSequence):  # how many arrays it has, rounded sizes do not say
+                raise y.problem(f"output '{name}'")
         return {name: jax.tree.map(_static, y) for name, y in zip(graph.output_names, results, strict=True)}
 
     arguments = dict(params), dict(inputs.values), rng

@@ -1,4 +1,5 @@
-"""The standard's cases for each operator, their sizes free: exported once, they agree with the model at several sizes.
+"""The standard's cases for each operator, their sizes free: exported once, they agree with the model at several sizes,
+and so they do with sizes that are rounded up to buckets.
 
 An axis of more than one element that is as long as one of an input before gets its name, as in a model whose author
 names them; operands that must be known are initializers. `python tests/conformance/test_free_sizes.py` prints a table.
@@ -145,6 +146,43 @@ def problem(name: str) -> str:
 def test_free_sizes(name):
     found = problem(name)
     assert re.search(REFUSED[name], found) if name in REFUSED else found == ""
+
+
+def problem_in_buckets(name: str) -> str:
+    """What is wrong with a case whose sizes are rounded up to multiples of 7; empty if it gives the model's values."""
+    model, values = freed(CASES[name])
+    plain = jaxops.onnx.load(model)
+    names = {d for value in plain.inputs for d in value.shape or () if isinstance(d, str)}
+    try:
+        found = jaxops.onnx.load(model, buckets=dict.fromkeys(names, 7))(*values)
+    except JaxopsError as error:
+        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    for got, want in zip(*map(jax.tree.leaves, (found, plain(*values))), strict=True):
+        if (got.shape, got.dtype) != (want.shape, want.dtype):
+            return f"the shape is {got.shape}, not {want.shape}, or {got.dtype} is not {want.dtype}"
+        if not np.allclose(*(np.asarray(y).astype(np.complex128) for y in (got, want)), 1e-3, 1e-4, True):
+            return "other values"
+    return ""
+
+
+REFUSED_IN_BUCKETS = dict.fromkeys(
+    ("test_convinteger_with_padding", "test_convinteger_without_padding"),
+    r"UnsupportedError: the size max\(x_\d - w_\d \+ \d, 0\) may be larger for smaller inputs",
+)
+
+
+@pytest.mark.grid
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", few())
+def test_in_buckets(name):
+    found = problem_in_buckets(name)
+    assert re.search(REFUSED_IN_BUCKETS[name], found) if name in REFUSED_IN_BUCKETS else found == ""
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_wrong_value_in_a_bucket_is_noticed(monkeypatch):
+    monkeypatch.setattr("jaxops.compiler.padded.values.Padded.masked", lambda x, *_: x.array)
+    assert problem_in_buckets("test_softmax_axis_1") == "other values"
 
 
 def test_there_are_cases_of_most_operators():

@@ -184,6 +184,15 @@ def test_other_outputs():
     np.testing.assert_allclose(loaded(x, outputs=["e"]), plain(x, outputs=["e"]), rtol=1e-4, atol=1e-5)
 
 
+def test_a_sequence_of_as_many_pieces_as_a_size_says():
+    proto = model(
+        "main (float[N] x) => (seq(float[M]) y) { y = SplitToSequence(x, two) }", initializers={"two": np.int64(2)}
+    )
+    with pytest.warns(UserWarning, match="output 'y': the number of pieces of 2 in N must be known"):
+        pieces = load(proto, buckets={"N": 4})(weights(3))
+    assert [piece.shape for piece in pieces] == [(2,), (1,)]
+
+
 def test_a_model_of_64_bits():
     proto = model(
         "main (double[N] x, int64[N] i) => (double y, int64[N] z, int64[1] n) {"
