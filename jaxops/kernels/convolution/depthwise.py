@@ -10,7 +10,6 @@ from typing import Any
 
 import chex
 import jax
-from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from jaxops.kernels.convolution.window_slices import bounds, positions
