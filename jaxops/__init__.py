@@ -1,4 +1,23 @@
-"""Operators with the exact semantics of ONNX for JAX, and ONNX models as pure JAX functions."""
+"""Operators with the exact semantics of ONNX for JAX, and models as pure JAX functions.
+
+>>> import jaxops as jo, numpy as np
+>>> jo.flatten(np.zeros((2, 3, 4)), axis=-1).shape
+(6, 4)
+
+`help(jo.flatten)` describes an operator. The other parts:
+
+jaxops.onnx       ONNX files: `load` makes a model a JAX function, `opset(n)` has the operators of an opset
+jaxops.openvino   the same for OpenVINO IRs; `jaxops.openvino.ops` has the operators that only OpenVINO has
+jaxops.ml         the operators of ai.onnx.ml; likewise jaxops.microsoft, jaxops.preview and jaxops.training
+jaxops.sharding   rules that place parameters on devices
+jaxops.memory     `max_bytes` limits the memory of one result
+jaxops.jaxprs     `lax_only` makes jaxprs that other tools can read
+jaxops.errors     the exceptions
+
+The operators of ai.onnx, by family:
+
+{operators}
+"""
 
 from importlib import import_module as _import_module
 from importlib.metadata import version as _version
@@ -8,7 +27,9 @@ from jaxops import microsoft, ml, ops as _ops, preview, training
 from jaxops.compiler.xla_options import compiler_options
 from jaxops.errors import JaxopsError, near as _near
 from jaxops.ops import *
+from jaxops.ops.common.families import families as _families, family_table as _family_table
 
+__doc__ = (__doc__ or "").replace("{operators}", _family_table(_families(_ops)))  # None under `python -OO`
 __version__ = _version("jaxops")
 __all__ = ["JaxopsError", "compiler_options", "microsoft", "ml", "preview", "training", *_ops.__all__]
 
