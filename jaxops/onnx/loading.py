@@ -1,12 +1,15 @@
 """Loading: from an ONNX file to a model."""
 
+from __future__ import annotations  # see `takes_options`
+
 import dataclasses
 import functools
 import os
 from typing import Unpack
 
 from jaxops.frontend.extraction import Extraction
-from jaxops.frontend.loading import BoundModel, Operators, Options, load_model, takes_options
+from jaxops.frontend.loading import BoundModel, load_model
+from jaxops.frontend.options import Operators, Options, takes_options
 from jaxops.model import Model
 from jaxops.onnx.bind import bind
 from jaxops.onnx.open import Readable, parsed
@@ -18,22 +21,28 @@ from jaxops.onnx.read import declared, read
 def load(model: Readable, *, external_data: str | os.PathLike[str] | None = None, **options: Unpack[Options]) -> Model:
     """Loads an ONNX model as a JAX function.
 
-    It accepts a file that breaks a rule of its opset but is unambiguous: see `jaxops.onnx.lenient`.
+    model: the path of a file, a file opened as binary, its bytes, an onnx.ModelProto, or the torch.onnx.ONNXProgram
+    that `torch.onnx.export(…, dynamo=True)` returns.
+    external_data: the folder with the files of weights. By default, they are beside the model, or beside the file that
+    its path is a link to.
 
-    model: the path of a file, a file opened as binary, its bytes, a ModelProto or a torch.onnx.ONNXProgram. Weights,
-    also those in files beside it, which are looked for and checked now, are read lazily: those of calls at the first
-    call, all at the first use of `Model.params`. Do not modify the files before that; the model's own may be removed
-    or replaced.
     {options}
-    external_data: the folder of the files with weights, in place of the model's own: that of its path, and that of the
-    file which this path is a link to. Links may lead only from one of these folders into another.
 
-    Raises PathError, a FileNotFoundError; ModelError for a file that is damaged, contradicts itself, has a cycle, or
-    whose external data is missing or outside of all folders; UnsupportedError with a list of all operators that jaxops
-    does not have; ArgumentError for a size or value that no input has, and a bound that no node can have; TooLargeError
-    for a static value beyond `max_bytes`; SignatureError for a tensor that the graph does not have, or that an output
-    needs beside `inputs`; SignatureError and others for nodes that their opset does not allow, and for an option that
-    does not fit the model; ArgumentError where JAX has its cache in another folder than `cache`.
+    Weights are read lazily: those of calls at the first call, all when `Model.params` is first used. Do not modify
+    the files before that; the model's own file may be removed or replaced. `load` finds and checks the files of weights
+    at once; links may lead only into these folders. A file that breaks a rule of its opset but is unambiguous is
+    accepted: `jaxops.onnx.lenient` lists the cases.
+
+    Raises:
+    PathError: there is no such file. It is also a FileNotFoundError.
+    ModelError: the file is damaged, contradicts itself or has a cycle; its weights are missing or outside of all
+    folders.
+    UnsupportedError: jaxops does not have all operators. The message lists those that are missing.
+    SignatureError: `inputs` or `outputs` name a tensor that the graph does not have, or an output needs another input.
+    ArgumentError: an option has no meaning for the model, such as a size or value that no input has, or a bound
+    that no node can have; or JAX already has its cache in another folder than `cache`.
+    TooLargeError: a static value takes more than `max_bytes`.
+    SignatureError, DTypeError, ArgumentError and others: the opset of the file does not allow a node.
 
     >>> import jax, numpy as np, onnx
     >>> text = "main (float[N] x) => (int64[1, K] at) { at = NonZero(x) }"

@@ -9,9 +9,9 @@ from typing import Any
 from jaxops.errors import UnsupportedError
 from jaxops.frontend.custom_operators import CustomOperator, custom_operators
 from jaxops.frontend.integer_types import with_integer_types
-from jaxops.frontend.loading import Operators
 from jaxops.frontend.missing_operators import MissingOperators
 from jaxops.frontend.norm_gradients import with_safe_norms
+from jaxops.frontend.options import Operators
 from jaxops.frontend.signature_operator import SignatureOperator
 from jaxops.graph.node_order import check_subgraph, in_order
 from jaxops.graph.nodes import Graph, Node

@@ -1,12 +1,15 @@
 """Loading: from an IR to a model."""
 
+from __future__ import annotations  # see `takes_options`
+
 import functools
 import os
 from collections.abc import Mapping
 from typing import Unpack
 
 from jaxops.frontend.extraction import Extraction
-from jaxops.frontend.loading import BoundModel, Operators, Options, load_model, takes_options
+from jaxops.frontend.loading import BoundModel, load_model
+from jaxops.frontend.options import Operators, Options, takes_options
 from jaxops.model import Model
 from jaxops.openvino.bind import bind
 from jaxops.openvino.compressed_weights import with_compressed_weights

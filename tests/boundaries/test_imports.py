@@ -81,6 +81,7 @@ ALLOWED = {
     "jaxops.frontend": {"jax", "numpy", "jaxops.compiler"} | FRONT_END,
     "jaxops.frontend.loading": {"jaxops.garbage", "jaxops.model", "jaxops.progress", "jaxops.runtime", "jaxops.tools"}
     | FRONT_END,
+    "jaxops.frontend.options": {"jaxops.model", "jaxops.tools"} | FRONT_END,
     "jaxops.frontend.declarations": {"jaxops.runtime"} | FRONT_END,
     # These tell operators apart by the functions of `ops`, which they do not call.
     "jaxops.frontend.integer_types": {"numpy", "jaxops.ops"} | FRONT_END,

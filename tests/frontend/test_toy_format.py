@@ -153,7 +153,7 @@ def test_options_do_what_they_do_elsewhere(path):
     with pytest.raises(TypeError, match=r"load\(\) got an unexpected keyword argument 'external_data'"):
         load(path, external_data="here")
     assert "weights: the folder of its weights." in load.__doc__
-    assert "sizes: numbers for symbolic sizes" in load.__doc__
+    assert 'sizes={"sequence": 128}' in load.__doc__
 
 
 def test_weights_lie_beside_the_file_or_where_the_caller_says(path, tmp_path):

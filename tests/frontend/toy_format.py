@@ -21,9 +21,10 @@ from jaxops.errors import UnsupportedError
 from jaxops.frontend.custom_operators import custom_operators
 from jaxops.frontend.declarations import check_declared
 from jaxops.frontend.extraction import Extraction
-from jaxops.frontend.loading import BoundModel, Operators, Options, load_model, takes_options
+from jaxops.frontend.loading import BoundModel, load_model
 from jaxops.frontend.module_paths import modules_of, scope_of
 from jaxops.frontend.norm_gradients import with_safe_norms
+from jaxops.frontend.options import Operators, Options, takes_options
 from jaxops.frontend.safe_files import Folders, find_data, folders
 from jaxops.frontend.signature_operator import SignatureOperator
 from jaxops.graph.node_order import check_subgraph, in_order
