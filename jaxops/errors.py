@@ -20,19 +20,41 @@ def symbols_in(*sizes: Any) -> list[str]:
 
 
 class JaxopsError(Exception):
-    """Any error that jaxops raises on purpose."""
+    """Any error that jaxops raises on purpose: the base of all the classes here.
+
+    >>> import jaxops as jo
+    >>> try:
+    ...     jo.reshape(np.zeros(6), (4, 2))
+    ... except jo.JaxopsError as error:
+    ...     print(type(error).__name__)
+    ShapeError
+    """
 
 
 class ShapeError(JaxopsError, ValueError):
-    """Sizes that do not fit together, or do not fit an attribute."""
+    """Sizes that do not fit together, or do not fit an attribute.
+
+    >>> import jaxops as jo
+    >>> jo.concat([np.zeros((2, 3)), np.zeros((2, 4))], axis=0)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    jaxops.errors.ShapeError: concat: operand 1 of (2, 4) does not fit operand 0 of (2, 3); ...
+    """
 
 
 class SizeError(ShapeError):
     """A question about symbolic sizes whose answer depends on their values.
 
-    needs: the condition for the model to run at all, such as "s <= 512", if it is known; else empty. otherwise: what
-    holds instead where it may be otherwise, too: "s == 1" beside "s >= 2", of a branch that asks for 1. names: for each
-    symbol, the name under which the model declares it, where that differs. example: numbers with which it holds.
+    needs: the condition for the model to run at all, such as "s <= 512", if it is known; else empty. otherwise: the
+    condition of another program, if there is one: "s == 1" beside "s >= 2", where a branch asks for 1. names: for each
+    symbol, the name under which the model declares it, where that differs. example: sizes that meet the condition.
+
+    >>> import jax, jaxops as jo
+    >>> (n,) = jax.export.symbolic_shape("n")
+    >>> try:
+    ...     jax.eval_shape(lambda x: jo.reshape(x, (2, 3)), jax.ShapeDtypeStruct((n,), "float32"))
+    ... except ValueError as error:
+    ...     print(error.needs)
+    n == 6
     """
 
     def __init__(self, problem: str, *sizes: Any, needs: str = "", otherwise: str = "", fix: int | None = None) -> None:
@@ -73,29 +95,68 @@ class SizeError(ShapeError):
 
 
 class AxisError(JaxopsError, ValueError, IndexError):
-    """An axis outside the rank of its operand."""
+    """An axis that the operand does not have.
+
+    >>> import jaxops as jo
+    >>> jo.softmax(np.zeros(3), axis=1)
+    Traceback (most recent call last):
+    jaxops.errors.AxisError: softmax: `axis` is 1, but the operand has 1 axes; the range is [-1, 0]
+    """
 
 
 class BoundsError(JaxopsError, IndexError):
-    """A static index that is out of range."""
+    """A static index that is out of range.
+
+    >>> import jaxops as jo
+    >>> jo.gather(np.arange(3), 5)
+    Traceback (most recent call last):
+    jaxops.errors.BoundsError: gather: index 5 is outside axis 0 of size 3 (int64[3] [0 1 2])
+    """
 
 
 class ArgumentError(JaxopsError, ValueError):
-    """A value of an attribute or operand that the operator does not allow."""
+    """A value of an attribute or operand that the operator does not allow.
+
+    >>> import jaxops as jo
+    >>> jo.gelu(np.zeros(3), approximate="sin")
+    Traceback (most recent call last):
+    jaxops.errors.ArgumentError: gelu: `approximate` is 'sin'; it must be one of 'none', 'tanh'
+    """
 
 
 class DTypeError(JaxopsError, TypeError):
-    """An element type that the operator, or this version of it, does not allow."""
+    """An element type that the operator, or this version of it, does not allow.
+
+    >>> import jaxops as jo
+    >>> jo.bitwise_not(np.zeros(3))
+    Traceback (most recent call last):
+    jaxops.errors.DTypeError: bitwise_not: operands must be integer, got float64; convert with jaxops.cast
+    """
 
 
 class StaticError(JaxopsError, TypeError):
-    """A traced value where the operator needs one that is known while tracing."""
+    """A traced value where the operator needs one that is known while tracing.
+
+    >>> import jax, jaxops as jo
+    >>> try:
+    ...     jax.jit(jo.reshape)(np.zeros(6), np.array([2, 3]))
+    ... except TypeError as error:
+    ...     print(str(error).splitlines()[0])
+    reshape: `shape` must be known while tracing, but it is traced
+    """
 
 
 class UnboundedError(StaticError):
     """A result whose size depends on traced data, of an operator that takes a fixed `size` for it.
 
     node: the node of a loaded model that makes the result; empty where a caller calls the operator.
+
+    >>> import jax, jaxops as jo
+    >>> try:
+    ...     jax.jit(jo.nonzero)(np.zeros(3))
+    ... except TypeError as error:
+    ...     print(str(error).splitlines()[0])
+    nonzero: the size of the result depends on `x`, which is traced
     """
 
     def __init__(self, op: str, text: str, result: str) -> None:
@@ -118,31 +179,79 @@ class UnboundedError(StaticError):
 
 
 class SignatureError(JaxopsError, TypeError):
-    """An operand or attribute that is missing, unknown or given twice."""
+    """An operand or attribute that is missing, unknown or given twice.
+
+    >>> import jaxops as jo
+    >>> jo.concat([], axis=0)
+    Traceback (most recent call last):
+    jaxops.errors.SignatureError: concat: `inputs` is empty; at least one array is needed
+    """
 
 
 class OutOfRangeError(JaxopsError, OverflowError):
-    """A 64-bit constant or result that does not fit the 32-bit type that replaces its own while x64 is off."""
+    """A 64-bit constant or result that does not fit the 32-bit type that stands for its own while x64 is off.
+
+    >>> import jax.numpy as jnp, jaxops as jo
+    >>> jo.add(jnp.arange(3), np.int64(2**40))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    jaxops.errors.OutOfRangeError: the int64 value 1099511627776 does not fit int32, which stands for int64...
+    """
 
 
 class TooLargeError(JaxopsError, MemoryError, OverflowError):
-    """A value or a result that takes more bytes than are allowed, or than a size can count."""
+    """A value or a result that takes more bytes than are allowed, or than a size can count.
+
+    >>> import jaxops as jo
+    >>> jo.constant_of_shape((2**62,))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    jaxops.errors.TooLargeError: constant_of_shape: an array of shape (4611686018427387904,) ... takes 16 EiB...
+    """
 
 
 class UnsupportedError(JaxopsError, NotImplementedError):
-    """A feature of the standard that jaxops does not implement."""
+    """A feature of the standard that jaxops does not implement.
+
+    >>> import jaxops.onnx, onnx
+    >>> text = "net (float[N] x) => (float[N] y) { y = NoSuchOperator(x) }"
+    >>> jaxops.onnx.load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 18]> {text}'))
+    Traceback (most recent call last):
+    jaxops.errors.UnsupportedError: the model uses operators that jaxops does not have:
+      NoSuchOperator: not in opset 18; the standard has no such operator  (node 'y')
+      hint    give a function for each: load(path, operators={('', 'NoSuchOperator'): fn})
+    """
 
 
 class ModelError(JaxopsError, ValueError):
-    """A malformed model."""
+    """A malformed model.
+
+    >>> import jaxops.onnx
+    >>> jaxops.onnx.load(b"not a model")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    jaxops.errors.ModelError: the bytes: not an ONNX model, or a truncated one: ...
+    """
 
 
 class PathError(JaxopsError, FileNotFoundError):
-    """A path that names no file: nothing is there, or a directory."""
+    """A path without a file: nothing is there, or a directory.
+
+    >>> import jaxops.onnx
+    >>> jaxops.onnx.load("missing.onnx")
+    Traceback (most recent call last):
+    jaxops.errors.PathError: load: there is no file 'missing.onnx'
+    """
 
 
 class ExistsError(JaxopsError, FileExistsError):
-    """A path to write to that holds files which jaxops did not write, or which were changed since."""
+    """A path to write to that holds files which jaxops did not write, or which were changed since.
+
+    >>> import tempfile, jaxops.onnx
+    >>> model = jaxops.onnx.load("notebooks/digits.onnx")
+    >>> with tempfile.TemporaryDirectory() as folder:  # doctest: +ELLIPSIS
+    ...     open(f"{folder}/notes.txt", "w").close()
+    ...     model.to_python(folder)
+    Traceback (most recent call last):
+    jaxops.errors.ExistsError: to_python: the folder ... was not written by to_python...
+    """
 
 
 def shape_text(sizes: Sequence[Any]) -> str:

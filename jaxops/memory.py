@@ -31,9 +31,9 @@ _RUNS_HERE: ContextVar[bool] = ContextVar("_RUNS_HERE", default=False)
 
 @contextmanager
 def max_bytes(limit: int) -> Iterator[None]:
-    """Calls of operators inside `with` may make results of so many bytes.
+    """Sets the most bytes that one result of an operator may take, for calls inside `with`.
 
-    Raises ArgumentError unless `limit` is an integer >= 0.
+    The default is half of the machine's memory. Raises ArgumentError unless `limit` is an integer >= 0.
 
     >>> import jaxops as jo
     >>> with max_bytes(2**40):

@@ -13,9 +13,9 @@ from jaxops.kernels.named_call import plain_jaxpr
 
 
 def lax_only(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns `fn` as a function whose jaxpr has primitives of `jax.lax` alone, in loops and branches too.
+    """Returns `fn` as a function whose jaxpr has only primitives of `jax.lax`, in loops and branches too.
 
-    Each primitive of ours is its plain form there, as on a platform without a form of its own. Calls that only wrap
+    Each primitive of jaxops is replaced by its plain form, which runs on any platform. Calls that only wrap others
     (`jit`, `custom_jvp`) are opened. So `jax2onnx.to_onnx(lax_only(fn), [x])` writes a loaded model with a new head to
     ONNX again.
 

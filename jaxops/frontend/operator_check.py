@@ -17,10 +17,12 @@ _SHOWN: dict[Status, str] = {
 
 @dataclass(frozen=True)
 class Row:
-    """An operator of a model. version: of its meaning, not the model's opset; None where there is none.
+    """An operator of a model.
 
-    status: done by a "function" of jaxops, by the "body" that the standard gives it, or "missing"; "local" is a
-    function of the model itself, whose nodes have rows of their own. hint: why it is missing, and what helps.
+    version: of the operator's meaning, which may be older than the model's opset; None if there is none. status:
+    "function" if a function of jaxops computes it, "body" if the function body of the standard does, "local" for a
+    function of the model itself, whose nodes have rows of their own, or "missing". hint: why it is missing, and what
+    helps.
     """
 
     operator: str
@@ -33,14 +35,24 @@ class Row:
 
 @dataclass(frozen=True)
 class Check:
-    """The operators of a model, a row each; `print` shows the table."""
+    """The operators of a model, a row for each; `print` shows the table.
+
+    >>> import jaxops.onnx
+    >>> report = jaxops.onnx.check("notebooks/digits.onnx")
+    >>> [row.operator for row in report][:3]
+    ['Conv', 'Flatten', 'Gemm']
+    """
 
     title: str
     rows: tuple[Row, ...]
 
     @classmethod
     def of(cls, title: str, counts: Counter[Row]) -> Self:
-        """The table for counted rows, whose own count is 0, by domain and operator."""
+        """Returns the table for counted rows, whose own count is 0, by domain and operator.
+
+        >>> Check.of("net", Counter({Row("Relu", "ai.onnx", 14, 0, "function"): 2})).rows[0].count
+        2
+        """
         rows = (dataclasses.replace(row, count=count) for row, count in counts.items())
         return cls(title, tuple(sorted(rows, key=lambda r: (r.domain, r.operator, r.version or 0, r.hint))))
 
@@ -52,7 +64,12 @@ class Check:
 
     @property
     def missing(self) -> tuple[Row, ...]:
-        """The operators that jaxops does not have; empty where the model can be loaded, as far as operators go."""
+        """The operators that jaxops does not have; empty if it has all.
+
+        >>> import jaxops.onnx
+        >>> jaxops.onnx.check("notebooks/digits.onnx").missing
+        ()
+        """
         return tuple(row for row in self.rows if row.status == "missing")
 
     def __str__(self) -> str:

@@ -16,11 +16,11 @@ from jaxops.onnx.unbound import Function, OperatorName, Reference, Source
 
 
 def check(model: Readable) -> Check:
-    """The operators of a model and whether jaxops has them, without loading it; weights are not needed.
+    """Lists the operators of a model and whether jaxops has them, without loading it. Weights are not needed.
 
-    model: as for `load`. Nodes in subgraphs and in the model's functions are counted once, as the file has them, and
-    so are those behind the standard's function bodies that jaxops misses. Errors other than a missing operator, such
-    as an attribute out of range, are left to `load`.
+    model: as for `load`. Each node in a subgraph or in a function of the model is counted once. If jaxops runs an
+    operator by the function body of the standard, operators that are missing for that body are listed, too. Other
+    errors, such as an attribute out of range, are left to `load`.
     Raises FileNotFoundError; ModelError for a file that is damaged or not an ONNX model.
 
     >>> from jaxops.onnx import carried

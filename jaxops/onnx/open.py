@@ -85,9 +85,12 @@ def whole(source: Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
 
 
 def carried(name: str) -> Path:
-    """The path of one of the models that the onnx package carries, such as 'light_resnet50'.
+    """Returns the path of a model in the onnx package, such as 'light_resnet50'. Their weights are random.
 
-    Raises PathError, with the names there are.
+    Raises PathError, which lists the names.
+
+    >>> carried("light_squeezenet").name
+    'light_squeezenet.onnx'
     """
     folder = Path(onnx.__file__).parent / "backend/test/data/light"
     path = folder / f"{name}.onnx"

@@ -30,11 +30,11 @@ class OnnxOpset(Opset):
 
 
 def opset(version: int) -> Opset:
-    """The operators with exactly the semantics of ONNX opset `version`.
+    """Returns the operators with exactly the semantics of ONNX opset `version`.
 
-    Inputs are positional or named as in the standard, attributes are keywords. Python numbers take the element
-    type of the other operands. An operator whose number of outputs is free takes `n_outputs`, a random one `rng`.
-    Raises ArgumentError for an opset that the installed onnx does not know; the operators raise what the opset
+    Inputs are given by position or by the name in the standard, attributes by keyword. Python numbers take the element
+    type of the other operands. An operator with a variable number of outputs takes `n_outputs`, a random one `rng`.
+    Raises ArgumentError for an opset that the installed onnx does not know. The operators raise what the opset
     forbids: DTypeError, SignatureError, AxisError, ShapeError.
 
     >>> op = opset(9)

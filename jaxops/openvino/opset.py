@@ -53,13 +53,13 @@ class OpenVinoOpset(Opset):
 
 
 def opset(version: int) -> Opset:
-    """The operations with exactly the semantics that opset `version` of OpenVINO lists.
+    """Returns the operations with exactly the semantics that opset `version` of OpenVINO lists.
 
-    Inputs are positional or named, attributes are keywords, with _ for - in their names. Python numbers take the
-    element type of the other operands. An opset does not list all that came before it: an operation that it does not
-    have is an AttributeError, which names the newest opset that has it.
-    Raises ArgumentError for an opset that there is not; the operations raise what the opset forbids: DTypeError,
-    SignatureError, AxisError, ShapeError, ArgumentError, BoundsError.
+    Inputs are given by position or by name, attributes by keyword, with _ for - in their names. Python numbers take the
+    element type of the other operands. An opset does not list all operations of the opsets before it: for an operation
+    that it does not list, an AttributeError names the newest opset that does.
+    Raises ArgumentError for an opset that OpenVINO does not have. The operations raise what the opset forbids:
+    DTypeError, SignatureError, AxisError, ShapeError, ArgumentError, BoundsError.
 
     >>> op = opset(8)
     >>> op.Gather(np.arange(6).reshape(2, 3), [0, 2], 1).tolist()

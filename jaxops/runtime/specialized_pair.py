@@ -32,7 +32,15 @@ class Prepared(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two pure functions: `prepare(params)` gives what `run(prepared, *inputs)` takes."""
+    """Two pure functions: `run(prepare(params), *inputs)` computes what a model does.
+
+    >>> import jaxops.onnx
+    >>> model = jaxops.onnx.load("notebooks/digits.onnx")
+    >>> image = np.load("notebooks/seven.npy")
+    >>> pair = model.specialize(image)
+    >>> pair.run(pair.prepare(model.params), image).argmax(-1).tolist()
+    [7]
+    """
 
     prepare: Callable[[Mapping[str, Any]], Prepared]
     run: Callable[..., Any]

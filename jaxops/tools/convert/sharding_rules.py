@@ -19,7 +19,7 @@ _LAST = re.compile(r"(^|[._/])(o|out|wo|o_proj|out_proj|c_proj|output|to_out)([.
 
 
 def data_parallel(name: str, path: str, shape: tuple[int, ...]) -> PartitionSpec:
-    """The rule by which every device has all parameters; the inputs are split, along the batch.
+    """A rule that gives each device all parameters. Split the inputs along the batch.
 
     >>> data_parallel("w", "", (4, 8))
     P()
@@ -28,14 +28,14 @@ def data_parallel(name: str, path: str, shape: tuple[int, ...]) -> PartitionSpec
 
 
 def tensor_parallel(axis: str, mesh: Any = None) -> Rule:
-    """The rule that splits matrices over the axis `axis` of a mesh, by their shapes, as Megatron-LM does.
+    """Returns a rule that splits matrices over the axis `axis` of a mesh, by their shapes, as Megatron-LM does.
 
     A matrix is split along its longer axis: an embedding by vocabulary, the first of two layers by column and the
-    second by row, so that one sum over the devices is enough for both. A square one is split by column, and by row
-    where its name or path says that it ends an attention block. A filter of a convolution is split by its output
-    channels. What the devices cannot split evenly is split along the other axis, or replicated, as vectors are.
+    second by row, so that one sum over the devices is enough for both. A square matrix is split by column, or by row if
+    its name or path says that it ends an attention block. A filter of a convolution is split by its output channels. If
+    the devices cannot split a matrix evenly, it is split along the other axis, or replicated, as vectors are.
 
-    mesh: that of the result; else it is the current one (`jax.set_mesh`).
+    mesh: the mesh of the parameters; by default the current one (`jax.set_mesh`).
     Raises ArgumentError for a mesh without that axis.
 
     >>> rule = tensor_parallel("model", jax.make_mesh((1,), ("model",)))

@@ -55,6 +55,9 @@ class DecoderState(NamedTuple):
 
     position: int32, the number of tokens so far, padding included. mask: (B, length), the attention mask of a model
     that takes one, else None. caches: input name → keys or values with room for `length` tokens, zero where unused.
+
+    >>> DecoderState(jnp.int32(3), None, {}).position
+    Array(3, dtype=int32)
     """
 
     position: jax.Array
@@ -65,7 +68,12 @@ class DecoderState(NamedTuple):
 class Decoder(Report):
     """`step(params, state, tokens, **named)`, of fixed shapes; `step.init(batch)` is the state to begin with.
 
-    length: the most tokens. caches: the caches of the model.
+    length: the most tokens. caches: the caches of the model. `print(step)` shows which inputs it fills.
+
+    >>> import jaxops.onnx
+    >>> step = decoder(jaxops.onnx.load("notebooks/verses.onnx"), length=64)
+    >>> [cache.past.name for cache in step.caches][:2]
+    ['past_key_0', 'past_value_0']
     """
 
     def __init__(self, model: Decodable, cache: Mapping[str, str] | None, length: int) -> None:
@@ -108,12 +116,16 @@ class Decoder(Report):
 
     @under_its_x64
     def init(self, batch: int = 1, *, past: Mapping[str, Any] | None = None) -> DecoderState:
-        """The state before the first token.
+        """Returns the state before the first token.
 
-        past: for each cache, by the name of its input, the keys or values of tokens that another model, such as the
-        decoder of a first token, has seen; `batch` is then that of the arrays. Of a sliding cache, all its rows.
-        Raises SignatureError for a missing or unknown cache, ShapeError for more tokens than `length`, ModelError where
-        nothing says a size, or how many tokens there are, as all caches forget.
+        past: keys and values of earlier tokens, by the name of the input for each cache, such as those that a separate
+        model for the prompt returns. `batch` is then the batch of these arrays. A sliding cache needs all of its rows.
+        Raises SignatureError for a missing or unknown cache, ShapeError for more tokens than `length`, ModelError if a
+        size is unknown, or if all caches slide, so that the number of tokens is.
+
+        >>> import jaxops.onnx
+        >>> decoder(jaxops.onnx.load("notebooks/verses.onnx"), length=64).init(batch=2).position
+        Array(0, dtype=int32)
         """
         if past is None:
             sizes = {c.past.name: c.shape(batch, self.length, self._numbers) for c in self.caches}
@@ -153,16 +165,22 @@ class Decoder(Report):
     def __call__(
         self, params: Mapping[str, Any], state: DecoderState, tokens: Any, /, **named: Any
     ) -> tuple[DecoderState, jax.Array]:
-        """One step: (the state with these tokens, the logits).
+        """Takes one step: returns (the state with these tokens, the logits).
 
         tokens: integers (B,), one for each sample; or (B, n), such as a prompt. params: as for `model.apply`.
-        named: other inputs of the model by name, such as `encoder_hidden_states`, given anew at each step. What the
-        decoder fills itself may be given too: the attention mask of these tokens, (B, n), with 0 for padding;
-        position_ids.
-        Returns logits of the model's shape, (B, n, V), and (B, V) for tokens of shape (B,). They are NaN after more
-        tokens than `length`, which no error can say while tracing; but not where the caches are circular.
+        named: further inputs of the model, such as `encoder_hidden_states`, at each step. You may also give inputs that
+        the decoder would fill: position_ids, and the attention mask of these tokens, (B, n), with 0 for padding.
+        Returns logits (B, n, V), or (B, V) for tokens of shape (B,). After more than `length` tokens they are NaN,
+        unless the caches are circular: a traced program cannot raise an error.
         Raises SignatureError for a missing or unknown input, DTypeError, and ShapeError for a prompt longer than
         `length`.
+
+        >>> import jaxops.onnx
+        >>> model = jaxops.onnx.load("notebooks/verses.onnx")
+        >>> step = decoder(model, length=64)
+        >>> state, logits = step(model.params, step.init(batch=1), jnp.array([[20, 5, 1]]))
+        >>> state.position, logits.shape
+        (Array(3, dtype=int32), (1, 3, 45))
         """
         enters = self.x64 and not is_on()
         with x64_on(enters):
@@ -337,29 +355,32 @@ class Decoder(Report):
 
 @explained
 def decoder(model: Decodable, cache: Mapping[str, str] | None = None, *, length: int = 256) -> Decoder:
-    """A decoder with caches as a step of fixed shapes: `step(params, state, tokens)` → (state, logits).
+    """Makes a decoder with growing caches a step of fixed shapes: `step(params, state, tokens)` → (state, logits).
 
-    model: takes tokens (B, n), and keys and values of past tokens; gives logits and keys and values that have those of
-    the new tokens at their end. Everything else may be as it likes: an attention mask (B, total) is kept up to date
-    and position ids are counted where it asks for them; grouped heads, rotary or relative positions, masks computed
-    from sizes need nothing. Results are those of the model called with growing caches.
-    cache: input → output for each cache; by default found by name (`past_key_values.0.key` and `present.0.key`,
-    `cache_k_0` and `new_cache_k_0`, …) and shape. Caches of an encoder do not grow; give them by name at each step.
-    Caches of fixed size are written in place where the model has an input `write_indices` or `cache_position` (the
-    TensorScatter of opset 24), which is filled too. Circular ones hold the last `length` tokens, of any number. Sliding
+    model: takes tokens (B, n), and keys and values of past tokens. It returns logits, and keys and values that end with
+    those of the new tokens. If it has an attention mask (B, total) or position ids, they are filled. Grouped heads,
+    rotary or relative positions, and masks computed from sizes need nothing. Results are those of the model called with
+    growing caches.
+    cache: input → output for each cache; by default they are matched by name (`past_key_values.0.key` and
+    `present.0.key`, `cache_k_0` and `new_cache_k_0`, …) and shape. Caches of an encoder do not grow; give them by name
+    at each step. A model with an input `write_indices` or `cache_position` (TensorScatter of opset 24) writes caches of
+    fixed size in place, and that input is filled. Circular caches hold the last `length` tokens, of any number. Sliding
     ones (`sliding_window_cache` of GroupQueryAttention) have as many rows as their window.
     length: the most tokens of prompt and continuation; the size of caches that are written in place.
-    Raises ModelError where no cache is found or one does not grow, SignatureError for a name that the model has not.
+    Raises ModelError if the model has no cache, or one that does not grow, SignatureError for a name that it does not
+    have.
 
     >>> import jaxops.onnx
-    >>> step = jaxops.onnx.decoder(model, length=64)  # doctest: +SKIP
-    >>> state, logits = step(model.params, step.init(batch=1), prompt)  # (1, n) → (1, n, V)  # doctest: +SKIP
-    >>> def one(carry, _):
+    >>> model = jaxops.onnx.load("notebooks/verses.onnx")
+    >>> step = decoder(model, length=64)
+    >>> state, logits = step(model.params, step.init(batch=1), jnp.array([[20, 5, 1]]))  # a prompt
+    >>> def write(carry, _):
     ...     state, token = carry
     ...     state, logits = step(model.params, state, token)  # (1,) → (1, V)
-    ...     token = logits.argmax(-1)
-    ...     return (state, token), token
-    >>> _, tokens = jax.lax.scan(one, (state, logits[:, -1].argmax(-1)), length=20)  # doctest: +SKIP
+    ...     return (state, logits.argmax(-1)), token
+    >>> _, tokens = jax.lax.scan(write, (state, logits[:, -1].argmax(-1)), length=20)
+    >>> tokens.shape
+    (20, 1)
     """
     return Decoder(model, cache, length)
 

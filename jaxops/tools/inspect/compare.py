@@ -16,7 +16,7 @@ _BEFORE, _AFTER, _LARGEST = 3, 4, 8
 
 @dataclass(frozen=True)
 class Row:
-    """A tensor. absolute and relative: the largest differences; NaN where only one of two values is.
+    """A tensor. absolute, relative: the largest differences; NaN if only one of two values is NaN.
 
     note: why the two were not compared, or how they differ in more than numbers.
     """
@@ -32,7 +32,16 @@ class Row:
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Report):
-    """The tensors of a model in the order of its nodes, a row each; `print` shows where they begin to differ."""
+    """The tensors of a model in the order of its nodes, a row for each; `print` shows where they begin to differ.
+
+    >>> row = Row("fc", "MatMul", "y", absolute=1e-7, relative=1e-6, agrees=True)
+    >>> print(Comparison((row,), rtol=1e-3, atol=1e-5))
+    all 1 tensors agree (rtol 0.001, atol 1e-05); the largest differences:
+    <BLANKLINE>
+        operator   node   output   absolute   relative   note
+     ────────────────────────────────────────────────────────
+        MatMul     fc     y           1e-07      1e-06
+    """
 
     rows: tuple[Row, ...]
     rtol: float
@@ -40,12 +49,22 @@ class Comparison(Report):
 
     @property
     def first(self) -> Row | None:
-        """The first tensor that differs beyond the tolerance; its node is where to look."""
+        """The first tensor that differs by more than the tolerance: look at its node. None if all agree.
+
+        >>> row = Row("fc", "MatMul", "y", absolute=0.5, relative=0.1, agrees=False)
+        >>> Comparison((row,), rtol=1e-3, atol=1e-5).first.node
+        'fc'
+        """
         return next((row for row in self.rows if not row.agrees), None)
 
     @property
     def agrees(self) -> bool:
-        """True if all tensors agree."""
+        """True if all tensors agree.
+
+        >>> row = Row("fc", "MatMul", "y", absolute=1e-7, relative=1e-6, agrees=True)
+        >>> Comparison((row,), rtol=1e-3, atol=1e-5).agrees
+        True
+        """
         return self.first is None
 
     def _table(self) -> Table:

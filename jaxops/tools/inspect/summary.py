@@ -44,7 +44,15 @@ class Row:
 
 @dataclass(frozen=True, repr=False)
 class Summary(Report):
-    """The modules of a model, a row each, those of a module below it; the first row is the whole model."""
+    """The modules of a model, a row for each. The first row is the whole model; inner modules come below it.
+
+    >>> print(Summary("digits", (Row("net", level=0, nodes=2, output="float32[1, 10]", parameters=650, flops=1290.0),)))
+    digits
+    <BLANKLINE>
+     module   nodes   output           parameters    FLOPs
+     ─────────────────────────────────────────────────────
+     net          2   float32[1, 10]          650   1.29 k
+    """
 
     title: str
     rows: tuple[Row, ...]

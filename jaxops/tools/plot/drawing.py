@@ -37,7 +37,13 @@ _ALONG = (0.5, 0.3, 0.7)  # where on an arrow a shape may stand
 
 @dataclass(frozen=True)
 class Plot:
-    """A picture of a model as SVG; a notebook shows it."""
+    """A picture of a model as SVG; a notebook shows it.
+
+    >>> import jaxops.onnx
+    >>> picture = jaxops.onnx.load("notebooks/digits.onnx").plot()
+    >>> picture.svg[:4]
+    '<svg'
+    """
 
     svg: str = field(repr=False)
 
@@ -45,7 +51,14 @@ class Plot:
         return self.svg
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the picture to an .svg file. Raises ArgumentError for a path with another ending."""
+        """Writes the picture to an .svg file. Raises ArgumentError for a path with another ending.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Plot("<svg></svg>").save(f"{folder}/model.svg")
+        ...     Path(folder, "model.svg").read_text()
+        '<svg></svg>'
+        """
         if Path(path).suffix != ".svg":
             raise ArgumentError(
                 f"plot: a picture is saved as .svg, not {Path(path).suffix or 'without an ending'}: {path}"
