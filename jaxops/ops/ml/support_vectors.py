@@ -92,6 +92,11 @@ def svm_classifier(
     in onnxruntime. String labels are as in `linear_classifier`.
     Raises SignatureError without labels, ShapeError for lists that do not fit, ArgumentError.
     Source: ONNX ai.onnx.ml.SVMClassifier, opset 1.
+
+    >>> x, rows = np.float32([[2, 1], [0, 3]]), [[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]]
+    >>> labels, scores = svm_classifier(x, classlabels_ints=[5, 6, 7], coefficients=sum(rows, []), rho=[0.0])
+    >>> labels.tolist(), scores.tolist()
+    ([5, 6], [[2.0, 1.0, -3.0], [0.0, 3.0, -3.0]])
     """
     op = "svm_classifier"
     how = one_of(op, "post_transform", post_transform, PostTransform)

@@ -57,6 +57,14 @@ def tree_ensemble(
     Comparisons are exact, whatever the dtypes of x and the splits.
     Raises ShapeError, ArgumentError for attributes that do not fit each other, DTypeError.
     Source: ONNX ai.onnx.ml.TreeEnsemble, opset 5. onnxruntime applies a transform to one target only if it is PROBIT.
+
+    >>> tree_ensemble(  # x[0] <= 0.5 gives 1, else 2
+    ...     jnp.array([[0.2], [0.9]]),
+    ...     nodes_featureids=[0], nodes_splits=np.float32([0.5]), nodes_modes=np.uint8([0]), tree_roots=[0],
+    ...     nodes_truenodeids=[0], nodes_trueleafs=[1], nodes_falsenodeids=[1], nodes_falseleafs=[1],
+    ...     leaf_targetids=[0, 0], leaf_weights=np.float32([1, 2]),
+    ... ).tolist()
+    [[1.0], [2.0]]
     """
     op = "tree_ensemble"
     aggregate = _choice(op, "aggregate_function", aggregate_function, AGGREGATES)
@@ -134,6 +142,14 @@ def tree_ensemble_regressor(
     Raises ShapeError, ArgumentError for attributes that do not fit each other.
     Source: ONNX ai.onnx.ml.TreeEnsembleRegressor, opsets 1–3. onnxruntime applies a transform to one target only if it
     is PROBIT.
+
+    >>> tree_ensemble_regressor(  # x[0] <= 0.5 gives 1, else 2
+    ...     jnp.array([[0.2], [0.9]]),
+    ...     nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2], nodes_featureids=[0, 0, 0], nodes_values=[0.5, 0.0, 0.0],
+    ...     nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"], nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0],
+    ...     target_treeids=[0, 0], target_nodeids=[1, 2], target_ids=[0, 0], target_weights=[1.0, 2.0], n_targets=1,
+    ... ).tolist()
+    [[1.0], [2.0]]
     """
     op = "tree_ensemble_regressor"
     how = one_of(op, "post_transform", post_transform, PostTransform)
@@ -201,6 +217,16 @@ def tree_ensemble_classifier(
     looks only whether the score of the second is above 0.
     Raises SignatureError without labels, ShapeError, ArgumentError for attributes that do not fit each other.
     Source: ONNX ai.onnx.ml.TreeEnsembleClassifier, opsets 1–3.
+
+    >>> labels, scores = tree_ensemble_classifier(  # x[0] <= 0.5 is class 3, else class 7
+    ...     jnp.array([[0.2], [0.9]]),
+    ...     nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2], nodes_featureids=[0, 0, 0], nodes_values=[0.5, 0.0, 0.0],
+    ...     nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"], nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0],
+    ...     class_treeids=[0, 0], class_nodeids=[1, 2], class_ids=[0, 1], class_weights=[1.0, 1.0],
+    ...     classlabels_int64s=[3, 7],
+    ... )
+    >>> labels.tolist(), scores.tolist()
+    ([3, 7], [[1.0, 0.0], [0.0, 1.0]])
     """
     op = "tree_ensemble_classifier"
     how = one_of(op, "post_transform", post_transform, PostTransform)
