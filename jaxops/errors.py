@@ -303,7 +303,7 @@ def near(name: str, names: Iterable[str]) -> str:
         by_text.setdefault(folded(candidate), []).append(candidate)
     texts = [folded(name)] if folded(name) in by_text else difflib.get_close_matches(folded(name), by_text, 3)
     matches = [candidate for text in texts for candidate in by_text[text]]
-    return f"; near it: {', '.join(map(repr, matches))}" if matches else ""
+    return f"; similar: {', '.join(map(repr, matches))}" if matches else ""
 
 
 def install(extra: str) -> str:

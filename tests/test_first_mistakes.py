@@ -49,13 +49,13 @@ def test_without_onnx_the_operators_work_and_the_front_end_says_what_to_install(
 @pytest.mark.parametrize(
     ("owner", "name", "match"),
     [
-        (jo, "Relu", "module 'jaxops' has no attribute 'Relu'; near it: 'relu'$"),
-        (jo, "LSTM", "near it: 'lstm'$"),
-        (jo, "GlobalAveragePool", "near it: 'global_average_pool'$"),
-        (jo, "flaten", "module 'jaxops' has no attribute 'flaten'; near it: 'flatten'"),
+        (jo, "Relu", "module 'jaxops' has no attribute 'Relu'; similar: 'relu'$"),
+        (jo, "LSTM", "similar: 'lstm'$"),
+        (jo, "GlobalAveragePool", "similar: 'global_average_pool'$"),
+        (jo, "flaten", "module 'jaxops' has no attribute 'flaten'; similar: 'flatten'"),
         (jo, "xyzzy", "module 'jaxops' has no attribute 'xyzzy'$"),
-        (opset(17), "Flaten", "Flaten: not in opset 17; the standard has no such operator; near it: 'Flatten'"),
-        (opset(17), "batch_normalization", "no such operator; near it: 'BatchNormalization'$"),
+        (opset(17), "Flaten", "Flaten: not in opset 17; the standard has no such operator; similar: 'Flatten'"),
+        (opset(17), "batch_normalization", "no such operator; similar: 'BatchNormalization'$"),
         (opset(17), "Gelu", "Gelu: not in opset 17; it begins with opset 20$"),
     ],
 )

@@ -60,7 +60,7 @@ def _channels(path: str, formal: Any) -> tuple[int, int]:
                 if shape[axis] == channels:
                     return channels, axis
     raise ArgumentError(
-        f"{path}: input {formal} does not take an image; it would be uint8 or floats, (1, channels, height, width) or "
-        "(1, height, width, channels), with 3, 1 or 4 channels\n"
+        f"{path}: input {formal} does not take an image; an input for images is uint8 or floats, (1, channels, height, "
+        "width) or (1, height, width, channels), with 3, 1 or 4 channels\n"
         f"  hint    give a .npy file: --input {formal.name}=FILE.npy"
     )

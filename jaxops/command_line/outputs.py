@@ -65,7 +65,7 @@ def _array(name: str, value: Any) -> np.ndarray:
     text = array.astype(str)
     if not np.array_equal(text.astype(object), array):
         raise UnsupportedError(
-            f"--output: the strings of output {name!r} cannot be written: one ends in a NUL, which text of NumPy drops"
+            f"--output: the strings of output {name!r} cannot be written: one ends in a NUL, which NumPy drops"
         )
     return text
 

@@ -62,7 +62,7 @@ def folders(model: Path | None, chosen: Any = None, *, noun: str, option: str) -
     except (OSError, ValueError, RuntimeError) as error:  # a NUL, too long a name, links in a circle
         raise PathError(f"load: `{option}` {os.fspath(chosen)!r} cannot be looked up: {error}") from error
     if not exists:
-        raise PathError(f"load: `{option}` {os.fspath(chosen)!r} is no folder")
+        raise PathError(f"load: `{option}` {os.fspath(chosen)!r} is not a folder")
     return Folders((folder,), tuple(dict.fromkeys((folder, *beside))), noun, option)
 
 
@@ -169,7 +169,7 @@ def _opened(subject: str, root: Path, parts: tuple[str, ...]) -> BufferedReader:
         raise ModelError(f"{subject}: its file cannot be opened: {error}") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ModelError(f"{subject}: '{root.joinpath(*parts)}' is no regular file")
+        raise ModelError(f"{subject}: '{root.joinpath(*parts)}' is not a regular file")
     return os.fdopen(descriptor, "rb")
 
 

@@ -30,8 +30,8 @@ def inline_deep_calls(name: str, body: Graph, identity: Operator) -> Graph:
     flat = _Inliner(body, identity).graph(body)
     if flat.depth > _DEEPEST:
         raise UnsupportedError(
-            f"{name}: it has subgraphs inside subgraphs, by the functions that it calls, {flat.depth} levels deep; "
-            f"jaxops takes {_DEEPEST}"
+            f"{name}: with the functions that it calls, its subgraphs are nested {flat.depth} levels deep; "
+            f"the limit is {_DEEPEST}"
         )
     return flat
 

@@ -43,7 +43,7 @@ def tensor_names(option: str, names: Any, graph: Graph) -> tuple[str, ...]:
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise SignatureError(f"`{option}` is {names!r:.80}; give a list of names")
     if not names:
-        raise SignatureError(f"`{option}` names no tensor")
+        raise SignatureError(f"`{option}` is empty; name at least one tensor")
     for name in names:
         if not name or name not in graph.defined:
             raise SignatureError(f"`{option}`: the model has no tensor '{name}'{near(name, graph.defined)}")

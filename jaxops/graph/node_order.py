@@ -90,7 +90,7 @@ def _check_order(graph: Graph, outer: frozenset[str]) -> None:
             defined.add(name)
     for value in graph.outputs:
         if value.name and value.name not in defined and value.name not in outer:
-            raise ModelError(f"output '{value.name}' of the graph is made by no node")
+            raise ModelError(f"no node computes output '{value.name}' of the graph")
 
 
 def _reaches(producers: Mapping[str, Node], name: str, target: Node) -> bool:

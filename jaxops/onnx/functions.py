@@ -19,7 +19,7 @@ def resolved(node: Node, references: Mapping[str, Any] | None) -> dict[str, Any]
             attributes[name] = value
         elif references is None:
             raise ModelError(
-                f"the attribute `{name}` stands for `{value.name}` of a function, but no function is around it"
+                f"the attribute `{name}` refers to `{value.name}` of a function, but the node is not in a function"
             )
         elif value.name in references:
             attributes[name] = references[value.name]

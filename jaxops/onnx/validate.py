@@ -47,7 +47,7 @@ def check_references(name: str, function: Function) -> None:
             if isinstance(value, Reference) and value.name not in function.attributes:
                 raise ModelError(
                     f"the function '{name}': node '{node.label}' takes its attribute `{key}` from `{value.name}`, "
-                    "which is no attribute of the function"
+                    "an attribute that the function does not have"
                 )
 
 

@@ -58,7 +58,7 @@ class Weights:
         Raises ModelError, which begins with `subject`, for bytes that the file does not have, or fewer than it takes.
         """
         if any(not 0 <= d < _MOST for d in sizes) or math.prod(d or 1 for d in sizes) >= _MOST:
-            raise ModelError(f"{subject}: shape {list(sizes)} is none that an array can have")
+            raise ModelError(f"{subject}: shape {list(sizes)} has a negative size or is too large")
         count = math.prod(sizes)
         needed = element.file_bytes(count) if count or element.dtype == object else 0
         if offset < 0 or size < 0:

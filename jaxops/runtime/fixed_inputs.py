@@ -23,7 +23,7 @@ def with_values(graph: Graph, values: Mapping[str, Any]) -> Graph:
             raise ArgumentError(f"`values`: the model has no input '{name}'{near(name, formals)}")
         formal = formals[name]
         if formal.kind != "tensor":
-            raise ArgumentError(f"`values`: input '{name}' is no tensor: {formal}")
+            raise ArgumentError(f"`values`: input '{name}' is not a tensor: {formal}")
         fixed[name] = to_operand(dataclasses.replace(formal, static="`values` of load"), value).value
     return dataclasses.replace(
         graph,

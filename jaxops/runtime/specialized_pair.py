@@ -162,8 +162,8 @@ def _check_inputs(arguments: tuple[Any, Any], examples: tuple[Any, Any]) -> None
     (leaves, tree), (expected, expected_tree) = jax.tree.flatten(arguments), jax.tree.flatten(examples)
     if tree != expected_tree:
         raise SignatureError(
-            f"run: the inputs are {_told(arguments)}, but the pair is specialized for {_told(examples)}; which are "
-            "given, and static values, are a part of the program: specialize another one for these"
+            f"run: the inputs are {_told(arguments)}, but the pair is specialized for {_told(examples)}; "
+            "specialize another pair for other static values, and for other optional inputs"
         )
     for k, (x, example) in enumerate(zip(leaves, expected, strict=True)):
         if x.shape != example.shape or x.dtype != example.dtype:

@@ -135,8 +135,8 @@ def test_an_image_of_another_size(run, shape, text, size):
 def test_an_input_that_cannot_be_an_image(run, elem_type, shape, declared):
     _, _, error = run(elem_type, shape)
     assert error == (
-        f"jaxops: photo.png: input x: {declared} does not take an image; it would be uint8 or floats, (1, channels, "
-        "height, width) or (1, height, width, channels), with 3, 1 or 4 channels\n"
+        f"jaxops: photo.png: input x: {declared} does not take an image; an input for images is uint8 or floats, "
+        "(1, channels, height, width) or (1, height, width, channels), with 3, 1 or 4 channels\n"
         "  hint    give a .npy file: --input x=FILE.npy\n"
     )
 

@@ -103,7 +103,7 @@ def test_strings_that_text_does_not_hold(run, tmp_path):
     code, printed, error = run(proto, "out.npz")
     assert (code, error) == (
         1,
-        "jaxops: --output: the strings of output 's' cannot be written: one ends in a NUL, which text of NumPy drops\n",
+        "jaxops: --output: the strings of output 's' cannot be written: one ends in a NUL, which NumPy drops\n",
     )
     assert "'cut\\x00'" in printed
     assert not (tmp_path / "out.npz").exists()

@@ -215,7 +215,7 @@ WRONG = [
     ({"at": 0}, "`bounds`: 'at' is 0; it must be a positive integer"),
     ({"at": True}, "'at' is True; it must be a positive integer"),
     ({"at": 2.0}, r"'at' is 2\.0; it must be"),
-    ({"Nonzero": 2}, r"no operator 'Nonzero'; near it: 'NonZero'\n  hint    bounds can have: 'NonZero', or "),
+    ({"Nonzero": 2}, r"no operator 'Nonzero'; similar: 'NonZero'\n  hint    bounds can have: 'NonZero', or "),
     ({"nowhere": 2}, r"no operator 'nowhere'\n.*'NonZero', or the nodes 'all', 'at'$"),
     ({"rows": 2}, r"Gather 'rows' has no size that depends on data\n.*'NonZero', or the nodes 'all', 'at'$"),
     ({"Expand": 2}, "Expand 'y' has no size that depends on data"),

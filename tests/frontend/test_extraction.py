@@ -186,11 +186,11 @@ def test_a_part_is_another_structure():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"outputs": ["yy"]}, r"`outputs`: the model has no tensor 'yy'; near it: 'y'"),
-        ({"inputs": ["he"], "outputs": ["y"]}, r"`inputs`: the model has no tensor 'he'; near it: 'h'"),
+        ({"outputs": ["yy"]}, r"`outputs`: the model has no tensor 'yy'; similar: 'y'"),
+        ({"inputs": ["he"], "outputs": ["y"]}, r"`inputs`: the model has no tensor 'he'; similar: 'h'"),
         ({"inputs": "h"}, r"`inputs` is 'h'; give a list of names"),
         ({"outputs": "y"}, r"`outputs` is 'y'; give a list of names"),
-        ({"outputs": []}, r"`outputs` names no tensor"),
+        ({"outputs": []}, r"`outputs` is empty; name at least one tensor"),
         ({"inputs": ["h", "other", "h"]}, r"`inputs` has a name twice: \('h', 'other', 'h'\)"),
         (
             {"inputs": ["h"]},

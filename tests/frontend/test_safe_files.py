@@ -98,8 +98,8 @@ def in_a_linked_folder(path, secret):
 
 SWAPS = [
     (swapped_for_a_link, "has become a link, which is not followed"),
-    (swapped_for_a_pipe, "is no regular file"),
-    (swapped_for_a_directory, "is no regular file"),
+    (swapped_for_a_pipe, "is not a regular file"),
+    (swapped_for_a_directory, "is not a regular file"),
     (swapped_for_more, "its data is damaged: '.*' has 16 bytes, but had 12 when the model was loaded"),
     (swapped_for_less, "its data is damaged: '.*' has 8 bytes, but had 12"),
     (gone, "its file cannot be opened: .*No such file"),
@@ -132,7 +132,7 @@ def test_a_file_that_another_takes_the_place_of_after_loading(tmp_path, swap, te
 @pytest.mark.parametrize(
     ("swap", "text"),
     [
-        (swapped_for_a_pipe, "is no regular file"),
+        (swapped_for_a_pipe, "is not a regular file"),
         (swapped_for_a_directory, "is missing: there is no file"),
     ],
 )
@@ -242,8 +242,8 @@ def test_data_in_a_given_folder(tmp_path):
 @pytest.mark.parametrize(
     ("given", "error", "text"),
     [
-        ("nowhere", PathError, "load: `external_data` '.*nowhere' is no folder"),
-        ("model/m.onnx", PathError, r"load: `external_data` '.*m\.onnx' is no folder"),
+        ("nowhere", PathError, "load: `external_data` '.*nowhere' is not a folder"),
+        ("model/m.onnx", PathError, r"load: `external_data` '.*m\.onnx' is not a folder"),
         ("model/\0", PathError, "load: `external_data` '.*' cannot be looked up: .*null"),
         (3, SignatureError, "load: `external_data` is 3; it must be the path of a folder"),
         (b"model", SignatureError, "load: `external_data` is b'model'; it must be the path of a folder"),
@@ -286,7 +286,7 @@ def test_packed_types_are_read_with_the_same_checks(tmp_path):
     tensors = read.read(tmp_path / "m.onnx").graph.initializers
     assert tensors["w"].load().tolist() == [1, 2, 3, 4]
     swapped_for_a_pipe(tmp_path / "w.bin", None)
-    with pytest.raises(ModelError, match="is no regular file"):
+    with pytest.raises(ModelError, match="is not a regular file"):
         tensors["w"].load()
 
 

@@ -162,7 +162,7 @@ def test_weights_lie_beside_the_file_or_where_the_caller_says(path, tmp_path):
     with pytest.raises(ModelError, match=r"weights 'net.bin' is missing: .*give .* load\(…, weights=folder\)"):
         load(path)
     np.testing.assert_allclose(load(path, weights=tmp_path / "elsewhere")(X), by_hand(X, W), rtol=1e-5)
-    with pytest.raises(PathError, match=r"load: `weights` '.*nowhere' is no folder"):
+    with pytest.raises(PathError, match=r"load: `weights` '.*nowhere' is not a folder"):
         load(path, weights=tmp_path / "nowhere")
     (tmp_path / "net.bin").symlink_to("/etc/hostname")
     with pytest.raises(ModelError, match=r"weights 'net.bin' lies outside the model's folder"):

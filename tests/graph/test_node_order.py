@@ -60,7 +60,7 @@ def test_a_subgraph_counts_with_what_it_captures_and_is_put_in_order_too():
         ),
         ([node("y = x, q")], r"node 'make y' \(Op\) reads 'q', which nothing defines"),
         ([node("y = x"), node("y = x")], r"node 'make y' \(Op\) defines 'y' a second time"),
-        ([node("a = x")], "output 'y' of the graph is made by no node"),
+        ([node("a = x")], "no node computes output 'y' of the graph"),
     ],
 )
 def test_what_no_order_mends(nodes, text):

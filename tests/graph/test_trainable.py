@@ -98,11 +98,11 @@ def test_a_caller_decides_by_name_by_dictionary_and_by_function():
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"static": ["ww"]}, SignatureError, "`static`: the model has no constant 'ww'; near it: 'w'"),
+        ({"static": ["ww"]}, SignatureError, "`static`: the model has no constant 'ww'; similar: 'w'"),
         (
             {"trainable": {"means": True}},
             SignatureError,
-            "`trainable`: the model has no constant 'means'; near it: 'mean'",
+            "`trainable`: the model has no constant 'means'; similar: 'mean'",
         ),
         (
             {"static": {"four": False}},

@@ -92,8 +92,8 @@ def test_a_missing_operator_is_told_with_those_like_it():
     with pytest.raises(UnsupportedError) as raised:
         load(bad)
     text = str(raised.value)
-    assert "Flaten: not in opset 18; the standard has no such operator; near it: 'Flatten'" in text
-    assert "FusedMatMull: not in opset 1 of com.microsoft; the standard has no such operator; near it: 'Fused" in text
+    assert "Flaten: not in opset 18; the standard has no such operator; similar: 'Flatten'" in text
+    assert "FusedMatMull: not in opset 1 of com.microsoft; the standard has no such operator; similar: 'Fused" in text
     assert (
         "Gelu: jaxops knows no operators of domain 'com.acme'; an operator of that name is in ai.onnx and com.microsoft"
         in text
@@ -183,7 +183,7 @@ def test_nodes(bad, error, text):
 
 GRAPHS = {
     "node 'r' (Relu) reads 'q', which nothing defines": build(node("Relu", ["q"], ["y"], node_name="r")),
-    "output 'y' of the graph is made by no node": build(node("Relu", ["x"], ["z"])),
+    "no node computes output 'y' of the graph": build(node("Relu", ["x"], ["z"])),
     "the graph has a cycle: node 'a' (Add) reads 'b', which the later node 'b' (Relu) makes": build(
         node("Add", ["x", "b"], ["a"]), node("Relu", ["a"], ["y"]), node("Relu", ["a"], ["b"])
     ),

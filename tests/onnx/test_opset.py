@@ -297,7 +297,7 @@ REFUSED = [
         SignatureError,
         "2 outputs were asked for, but the version has 1 to 1",
     ),
-    ("outputs left open", 13, lambda op: op.Split(X), SignatureError, "how many outputs. Give `n_outputs`"),
+    ("outputs left open", 13, lambda op: op.Split(X), SignatureError, "outputs is unknown; give `n_outputs`"),
     ("jax arrays in a list", 14, lambda op: op.Reshape(X, [jnp.int32(6)]), SignatureError, "stack them into one array"),
 ]
 

@@ -129,9 +129,9 @@ def test_any_tensor_may_be_asked_for(product):
     np.testing.assert_array_equal(y, product(X))
     np.testing.assert_array_equal(product(X, outputs=["a"]), np.maximum(h, 0))
     np.testing.assert_array_equal(product(X, outputs=["w"]), W)
-    with pytest.raises(SignatureError, match="`outputs`: the model has no tensor 'hh'; near it: 'h'"):
+    with pytest.raises(SignatureError, match="`outputs`: the model has no tensor 'hh'; similar: 'h'"):
         product(X, outputs=["hh"])
-    with pytest.raises(SignatureError, match="`outputs` names no tensor"):
+    with pytest.raises(SignatureError, match="`outputs` is empty; name at least one tensor"):
         product(X, outputs=[])
 
 

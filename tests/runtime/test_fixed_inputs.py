@@ -171,7 +171,7 @@ def test_a_traced_value_is_none():
 
 def test_a_sequence_has_no_value():
     proto = model("main (seq(float[N]) s, float[N] x) => (float[M] y) { y = ConcatFromSequence<axis = 0>(s) }")
-    with pytest.raises(ArgumentError, match="`values`: input 's' is no tensor"):
+    with pytest.raises(ArgumentError, match="`values`: input 's' is not a tensor"):
         load(proto, values={"s": [np.zeros(3, np.float32)]})
 
 

@@ -78,7 +78,7 @@ def _evaluate(eqn: Any, inputs: list[Padded], capacity: Capacity) -> list[Padded
         return bind(eqn, list(masked), capacity)
     problem = f"`{name}` works along an axis whose size differs from call to call"
     if name not in RULES:
-        raise UnsupportedError(f"{problem}; there is no rule for that")
+        raise UnsupportedError(f"{problem}; that is not supported")
     try:
         results = RULES[name](eqn, inputs, sizes, capacity)
     except UnsupportedError as error:

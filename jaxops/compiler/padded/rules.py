@@ -124,7 +124,7 @@ def _dynamic_update_slice(eqn: Any, inputs: list[Padded], sizes: list[Sizes], ca
     x, update, *starts = inputs
     for before, size in zip(sizes[0], sizes[1], strict=True):
         if not isinstance(size, int) and size != before:
-            raise UnsupportedError(f"an update of {size} elements along an axis of {before}; no rule for that is known")
+            raise UnsupportedError(f"an update of {size} elements along an axis of {before} is not supported")
     starts = _bounded_starts(starts, sizes[0], sizes[1], capacity)
     return Padded(_write(x.array, update.array, *starts), x.zeroed and update.zeroed)
 
@@ -181,12 +181,12 @@ def _scatter(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capac
     axes = [axis for axis in range(len(sizes[0])) if axis not in no_windows]
     windows = {a: sizes[2][w] for a, w in zip(axes, sorted(numbers.update_window_dims), strict=True)}
     if any(is_symbolic(windows.get(axis)) for axis in mapped):
-        raise UnsupportedError("a scatter along an axis whose updates differ in size from call to call")
+        raise UnsupportedError("a scatter whose updates differ in size from call to call is not supported")
     bounded = _bounded_indices(eqn, indices.array, sizes[0], mapped, windows, capacity)
     for axis in symbolic_axes(sizes[1]):  # surplus updates go nowhere
         if _clips(eqn):
             raise UnsupportedError(
-                "a scatter, with clipped places, of a number of updates that differs from call to call"
+                "scatter with mode='clip' is not supported for a number of updates that differs from call to call"
             )
         is_true = positions(bounded, axis) < capacity.count(sizes[1][axis])
         bounded = jnp.where(is_true, bounded, jnp.asarray(np.iinfo(bounded.dtype).max, bounded.dtype))

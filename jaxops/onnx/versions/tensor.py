@@ -44,7 +44,7 @@ def _listed_split(input: Array, split: Any, axis: int, n_outputs: int) -> tuple[
 
 def _counted(n_outputs: int) -> int:
     if not n_outputs:
-        raise SignatureError("split: how many outputs? Give `n_outputs`")
+        raise SignatureError("split: the number of outputs is unknown; give `n_outputs`")
     return n_outputs
 
 

@@ -75,7 +75,7 @@ def interpolate_1(
     pads_end: Sequence[int],
 ) -> Array:
     if mode == "area":
-        raise ArgumentError("Interpolate: `mode` is 'area', which no text defines; use another one")
+        raise ArgumentError("Interpolate: `mode` is 'area', which OpenVINO's text does not define; use another one")
     return interpolate_11(
         data,
         target_spatial_shape,

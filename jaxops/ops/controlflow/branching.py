@@ -54,7 +54,7 @@ def if_(cond: Any, then_branch: Branch, else_branch: Branch) -> tuple[Any, ...]:
             )
             raise
         raise cond.problem(
-            "if_: `cond` must be known, as the branches differ in shape or hold for some sizes"
+            "if_: `cond` must be static, because the branches differ in shape or need some sizes to be equal"
         ) from error
 
 

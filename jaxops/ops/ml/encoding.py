@@ -111,7 +111,7 @@ def category_mapper(
     numbers, strings = len(np.atleast_1d(known("category_mapper", "cats_int64s", cats_int64s))), len(cats_strings)
     if numbers != strings:
         raise ShapeError(
-            f"category_mapper: {numbers} integers were given, but {strings} strings; there must be as many"
+            f"category_mapper: {numbers} integers were given, but {strings} strings; give the same number of both"
         )
     x = array(x)
     if is_string(x):

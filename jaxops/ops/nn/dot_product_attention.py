@@ -101,7 +101,7 @@ def attention(
     unify(op, (q, k), ("q ", "k "))
     if nonpad_kv_seqlen is not None:
         if past_key is not None:
-            raise SignatureError(f"{op}: `nonpad_kv_seqlen` stands for a cache outside of it; give no `past_key`")
+            raise SignatureError(f"{op}: `nonpad_kv_seqlen` is for a cache outside the operator; give no `past_key`")
         (nonpad_kv_seqlen,) = integral(op, nonpad_kv_seqlen=nonpad_kv_seqlen)
     stage = _STAGES[one_of(op, "qk_matmul_output_mode", qk_matmul_output_mode, OutputMode)]
     options = _Options(

@@ -42,7 +42,7 @@ def string_tensor_pack(begins: Static, ends: Static, symbols: Static) -> np.ndar
         try:
             strings[index] = part.decode()
         except UnicodeDecodeError as error:
-            raise ArgumentError(f"{op}: the string at {index} is {part!r:.80}, which is no UTF-8") from error
+            raise ArgumentError(f"{op}: the string at {index} is {part!r:.80}, which is not UTF-8") from error
     return strings
 
 

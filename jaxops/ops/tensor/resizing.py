@@ -207,7 +207,7 @@ def _extrapolated(y: Any, plan: tuple[Resized, ...], how: Sampling) -> Any:
         if not isinstance(beyond, np.ndarray) or beyond.any():
             mask = beyond.reshape([-1 if axis == p.axis else 1 for axis in range(y.ndim)])
             if isinstance(y, np.ndarray):
-                raise DTypeError("resize: places outside of strings have no value; choose `roi` inside of [0, 1]")
+                raise DTypeError("resize: strings cannot be extrapolated; choose `roi` inside of [0, 1]")
             y = jnp.where(mask, jnp.asarray(how.extrapolation, np.float32).astype(y.dtype), y)
     return y
 

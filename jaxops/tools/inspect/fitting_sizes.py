@@ -121,7 +121,7 @@ class _Search:
         if runs is not None:
             return self._shapes(runs)
         raise ArgumentError(
-            f"{subject}: no sizes were found with which the model runs\n"
+            f"{subject}: none of the sizes that were tried fit the model\n"
             f"  { {**self.fixed, **ones} }  {str(first).partition(chr(10))[0]}\n"
             f"  hint    give them, as in sizes={dict.fromkeys(self.symbols, 128)}, or give example inputs"
         ) from first

@@ -95,7 +95,7 @@ class Recorder:
             )
         fn = self._replaced(operator.fn)
         if fn is operator.fn:
-            raise UnsupportedError(f"to_python: {self._what()} is done by {operator.fn}, which cannot be imported")
+            raise UnsupportedError(f"to_python: {self._what()} calls {operator.fn}, which cannot be imported")
 
         seal = _SealedOwn if _is_own(operator.fn) else _Sealed
 
@@ -163,7 +163,7 @@ class Recorder:
         module = sys.modules.get(fn.__module__)
         if fn.__module__ == "__main__" or getattr(module, fn.__qualname__, None) is not fn:
             raise UnsupportedError(
-                f"to_python: {self._what()} is done by {fn.__module__}.{fn.__qualname__}, which cannot be imported\n"
+                f"to_python: {self._what()} calls {fn.__module__}.{fn.__qualname__}, which cannot be imported\n"
                 "  hint    put the function at the top of a module of its own"
             )
         return f"{fn.__module__}.{fn.__qualname__}"

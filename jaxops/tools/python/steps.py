@@ -255,7 +255,7 @@ def _typed(node: Node) -> bool:
 def _abstract(value: Any) -> Any:
     if isinstance(value, Operand):
         if value.fact is None:
-            raise UnsupportedError("to_python: the type of an operand is not known here")
+            raise UnsupportedError("to_python: an operand has an unknown type")
         return value.fact
     return value
 

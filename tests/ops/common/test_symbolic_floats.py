@@ -194,7 +194,7 @@ def test_errors_name_the_size(body, match):
 
 def test_a_condition_that_stays_open_names_the_size():
     body = choice("five = Constant<value_int=5>() c = Greater(s, five)")
-    with pytest.raises(SizeError, match="if_: `cond` must be known, as the branches differ") as caught:
+    with pytest.raises(SizeError, match="if_: `cond` must be static, because the branches differ") as caught:
         jaxops.onnx.load(model("(float[n,s,4] x) => (float[n,s,4] y)", body)).export()
     assert caught.value.symbols == ["s"]
 
@@ -204,7 +204,7 @@ def test_a_comparison_that_floats_round_is_not_that_of_the_sizes():
     body = choice("""f = Cast<to=1>(s) k = Constant<value_float=0.1>() t = Constant<value_float=10.0>()
     m = Mul(f, k) q = Mul(m, t) c = Equal(q, f)""")
     loaded = jaxops.onnx.load(model("(float[n,s,4] x) => (float[n,s,4] y)", body))
-    with pytest.raises(SizeError, match=r"if_: `cond` must be known.*\n?.*compared in float32, which rounds them"):
+    with pytest.raises(SizeError, match=r"if_: `cond` must be static.*\n?.*compared in float32, which rounds them"):
         loaded.export()
 
 

@@ -45,7 +45,7 @@ def test_bytes_and_nothing():
     [
         (BoundsError, r"must be in order, and in \[0, 2\]", lambda: ops.string_tensor_pack([0], [3], symbols("ab"))),
         (BoundsError, "must be in order", lambda: ops.string_tensor_pack([2], [1], symbols("ab"))),
-        (ArgumentError, "which is no UTF-8", lambda: ops.string_tensor_pack([0], [1], symbols("½"))),
+        (ArgumentError, "which is not UTF-8", lambda: ops.string_tensor_pack([0], [1], symbols("½"))),
         (DTypeError, "`symbols` must be uint8", lambda: ops.string_tensor_pack([0], [1], [97])),
         (DTypeError, "`begins` must be integers", lambda: ops.string_tensor_pack([0.5], [1], symbols("a"))),
         (ShapeError, r"`ends` of \(2,\) must be \(1,\)", lambda: ops.string_tensor_pack([0], [1, 1], symbols("a"))),

@@ -321,5 +321,5 @@ def test_errors_of_values():
         jo.resize(X[:, :0], sizes=(3,), axes=(1,))
     with pytest.raises(StaticError, match="`scales` must be known while tracing"):
         jax.jit(lambda x, s: jo.resize(x, scales=s))(X, jnp.ones(4))
-    with pytest.raises(DTypeError, match="places outside of strings have no value"):
+    with pytest.raises(DTypeError, match="strings cannot be extrapolated"):
         jo.resize(np.array(["a", "b"]), (-1, 1), (2,), coordinate_transformation_mode="tf_crop_and_resize")

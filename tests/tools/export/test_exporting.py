@@ -368,7 +368,7 @@ def test_what_a_branch_needs_is_no_limit():
     c0 = LessOrEqual(s, eight)  c = Squeeze(c0)  y = If(c) <then_branch = a () => (float[n,s,4] p) {
     r = Slice(table, zero, s, zero)  p = Add(x, r) }, else_branch = b () => (float[n,s,4] q) { q = Neg(x) }>"""
     loaded = jaxops.onnx.load(model("(float[n,s,4] x, float[8,4] table) => (float[n,s,4] y)", body))
-    with pytest.raises(SizeError, match=r"if_: `cond` must be known.*"):
+    with pytest.raises(SizeError, match=r"if_: `cond` must be static.*"):
         loaded.export()
 
 

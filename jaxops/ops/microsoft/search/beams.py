@@ -89,7 +89,7 @@ def beam_search(
     ids, mask = array(input_ids), None if attention_mask is None else array(attention_mask)
     processor = 0 if logits_processor is None else integer(op, "logits_processor", logits_processor)
     if decoder_input_ids is not None or processor:
-        raise UnsupportedError(f"{op}: `decoder_input_ids` and `logits_processor` are read by searches of other models")
+        raise UnsupportedError(f"{op}: `decoder_input_ids` and `logits_processor` are for Whisper's search only")
     settings = search(
         op,
         masks=(repetition_penalty, vocab_mask, prefix_vocab_mask),

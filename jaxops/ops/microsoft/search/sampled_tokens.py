@@ -84,7 +84,7 @@ def sampling(
     ids, mask = array(input_ids), None if attention_mask is None else array(attention_mask)
     check_gpt(op, model_type, encoder)
     if n_outputs > 1:
-        raise UnsupportedError(f"{op}: there is no output `filtered_logits`, which onnxruntime's CPU does not compute")
+        raise UnsupportedError(f"{op}: the output `filtered_logits` is not supported, as in onnxruntime")
     masks = (repetition_penalty, vocab_mask, prefix_vocab_mask, presence_mask)
     token_operands = token_scores.token_operands_of(*masks)
     numbers = {"temperature": float(temperature) if temperature > 0 else 1.0, "presence": float(presence_penalty)}

@@ -101,7 +101,7 @@ def call(**others):
 
 
 ERRORS = [
-    (lambda: call(n_outputs=2), UnsupportedError, "there is no output `filtered_logits`"),
+    (lambda: call(n_outputs=2), UnsupportedError, "the output `filtered_logits` is not supported"),
     (lambda: call(min_tokens_to_keep=-1), ArgumentError, "`min_tokens_to_keep` is -1; it must be at least 0"),
     (lambda: call(seed=some(1, 2)), ShapeError, r"`seed` of \(2,\) must be one integer"),
     (lambda: call(model_type=1), UnsupportedError, "sampling: `model_type` is 1; it must be 0"),
