@@ -84,7 +84,7 @@ def _declared(name: str, read: Layer, where: str) -> Value:
         shape = None if limits is None else tuple(low if low == high else None for low, high in limits)
     if not read.inputs and (shape is None or dtype is None):
         raise ModelError(
-            f"{where}: {read.title}: variable '{name}' begins with zeros, but its type or its rank is free; give "
-            "ReadValue an input or these attributes, and save the model again"
+            f"{where}: {read.title}: variable '{name}' begins with zeros, but the file does not say its type or "
+            "its rank; give ReadValue an input or these attributes, and save the model again"
         )
     return Value(name, dtype, shape)
