@@ -16,11 +16,20 @@ _OF_GRAPHS = {"parameter", "result", "const", "constant", *VARIABLE_LAYERS, "if"
 
 
 def check(model: Readable) -> Check:
-    """The operations of a model and whether jaxops has them, without loading it; weights are not needed.
+    """Lists the operations of a model and whether jaxops has them, without loading it. Weights are not needed.
 
-    model: as for `load`. Layers that no output needs do not count; those of bodies do. Errors other than a missing
-    operation, such as an attribute out of range, are left to `load`.
-    Raises FileNotFoundError; ModelError for a file that is damaged or no IR.
+    model: as for `load`. Layers in bodies are counted; layers that no output needs are not. Other errors, such as an
+    attribute out of range, are left to `load`.
+    Raises FileNotFoundError; ModelError for a file that is damaged or not an IR.
+
+    >>> print(check("notebooks/running_sum.xml"))
+    operator   domain  version  count  status
+    Add        opset1  1        1      supported
+    Parameter  opset1  -        1      supported
+    Result     opset1  -        1      supported
+    Assign     opset6  -        1      supported
+    ReadValue  opset6  -        1      supported
+    running_sum: 5 operators, 5 nodes; jaxops has them all
     """
     opened = open_ir(model)
     counts: Counter[Row] = Counter()

@@ -1,8 +1,8 @@
-"""Compressed weights, as NNCF writes them: numbers of a few bits, which layers make floats at each call.
+"""Compressed weights, as NNCF writes them: constants of a few bits, and layers that make floats of them.
 
-Convert, Subtract of a zero point, Multiply by a scale, Reshape and Convert become one node that dequantizes, so that
-the constants stay as small as they are in the file. A product with blocks of four or eight bits reads their bytes.
-A Gather of a table of 16 or 256 numbers, a codebook, looks them up at each call.
+Convert, Subtract of a zero point, Multiply by a scale, Reshape and Convert become one node that dequantizes at each
+call, so that the constants stay as small as they are in the file. A product with blocks of four or eight bits reads
+their bytes. A Gather from a codebook, a table of 16 or 256 numbers, runs at each call, too.
 """
 
 import math
@@ -36,7 +36,7 @@ from jaxops.static import Array
 
 @operator(kind="form")
 def look_up(codes: Array, table: Array, *, to: ElementType) -> Array:
-    """The numbers of a table that codes stand for. It is not computed at once: the codes are smaller."""
+    """Returns the numbers of a table at these codes. It runs at each call: the codes are smaller than the numbers."""
     return ops.cast(ops.gather(table, ops.cast(codes, to=np.int32)), to=to)
 
 

@@ -29,16 +29,22 @@ class _WithVariables:
 
 @explained
 def decoder(model: Model, *, length: int = 256) -> Decoder:
-    """A decoder whose caches are variables as a step of fixed shapes: `step(params, state, tokens)` → (state, logits).
+    """Makes a decoder whose caches are variables a step of fixed shapes: `step(params, state, tokens)` → (state,
+    logits).
 
-    model: its variables are caches to which each call adds the keys or values of its tokens. `beam_idx` is given by
-    name at each step, (B,), or keeps the rows as they are. Everything else is as for `jaxops.onnx.decoder`.
+    model: its variables are caches to which each call adds the keys or values of its tokens. `beam_idx` (B,) may be
+    given by name at each step; without it, rows stay as they are. Everything else is as for `jaxops.onnx.decoder`.
     length: the most tokens of prompt and continuation.
-    The caches begin with no tokens; `step.init(past=model.init(params, *inputs))` is for a model that begins with some.
+    The caches begin without tokens. If the model begins with some, use `step.init(past=model.init(params, *inputs))`.
     Raises ModelError for a model without variables, and for a variable that does not grow.
 
-    >>> step = jaxops.openvino.decoder(model, length=64)  # doctest: +SKIP
-    >>> state, logits = step(model.params, step.init(batch=1), prompt)  # (1, n) → (1, n, V)  # doctest: +SKIP
+    >>> import jax.numpy as jnp, jaxops.openvino
+    >>> model = jaxops.openvino.load("notebooks/tiny_decoder.xml")
+    >>> step = jaxops.openvino.decoder(model, length=64)
+    >>> state, logits = step(model.params, step.init(batch=1), jnp.array([[3, 1, 4]]))  # a prompt
+    >>> state, logits = step(model.params, state, logits[:, -1].argmax(-1))  # (1,) → (1, V)
+    >>> logits.shape
+    (1, 11)
     """
     caches = {variable.before: variable.after for variable in model.graph.variables}
     if not caches:

@@ -27,16 +27,30 @@ def load(
     """Loads an OpenVINO IR as a JAX function.
 
     model: the path of an .xml, its bytes, or an openvino.Model.
-    {options}
-    weights: the path of the .bin, or its bytes; by default it lies beside the .xml, under the same name. Constants are
-    checked now and read when they are needed. A constant of f16 or bf16 that is decompressed is a parameter of the
-    type that it is computed in. Compressed weights of 8 and 4 bits, as NNCF writes them, stay as small as they are; the
-    function dequantizes them, and products read blocks of 4 bits, and of 8, as bytes (`jaxops.microsoft.matmul_nbits`).
-    Free sizes of inputs are named by the input and the axis, such as `x_0`; their limits hold for calls and exports.
+    weights: the path of the .bin, or its bytes. By default, it is beside the .xml, under the same name.
 
-    Raises PathError, a FileNotFoundError; ModelError for a file that is damaged, no IR of version 10 or 11,
-    contradicts itself or has a cycle; UnsupportedError with a list of all operations that jaxops does not have;
-    SignatureError and others for layers that their opset does not allow, and for an option that does not fit the model.
+    {options}
+
+    Weights are checked at once and read when they are needed. A constant of f16 or bf16 that the file decompresses is a
+    parameter of the type that it is decompressed to. Compressed weights of 8 and 4 bits, as NNCF writes them, stay as
+    small as they are: the function dequantizes them, and products read blocks of 4 or 8 bits as bytes
+    (`jaxops.microsoft.matmul_nbits`). Free sizes of inputs are named after the input and the axis, such as `x_0`; calls
+    and exports check their limits.
+
+    Raises:
+    PathError: there is no such file. It is also a FileNotFoundError.
+    ModelError: the file is damaged, contradicts itself, has a cycle, or is not an IR of version 10 or 11.
+    UnsupportedError: jaxops does not have all operations. The message lists those that are missing.
+    SignatureError, ArgumentError and others: the opset of a layer does not allow it, or an option does not fit the
+    model.
+
+    >>> import numpy as np
+    >>> model = load("notebooks/running_sum.xml")
+    >>> state = model.init(model.params, np.float32([1, 2]))
+    >>> for x in ([1, 2], [3, 4]):
+    ...     state, total = model(np.float32(x), state=state)
+    >>> total.tolist()
+    [4.0, 6.0]
     """
 
     def bound(operators: Operators, extraction: Extraction) -> BoundModel:

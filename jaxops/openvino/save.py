@@ -1,7 +1,7 @@
-"""Saving: the IR that a model came from, with other weights in its `.bin`.
+"""Saving: writes the IR that a model was loaded from again, with other weights in its `.bin`.
 
-The XML stays what it was, but for the places of constants. A weight goes back to its Constant, in the type that the
-file has. Where something else made it, such as a layer that computes on constants, it becomes a Constant of its own.
+In the XML, only the offsets of constants change. A weight goes back to its Constant, in the type of the file. A weight
+that a layer computes from constants becomes a Constant of its own.
 """
 
 import copy
@@ -45,7 +45,7 @@ def save(
 
     text: the XML of `opened`. graph: the model's, which says where each weight belongs. weights: by name, of any type;
     dtypes: their types in the model; original: the weights that the file has; sizes: as `read` takes them; ways_back:
-    makes the numbers of the file of constants in another form, by name. What was there is replaced at the end.
+    makes the numbers of the file of constants in another form, by name. Existing files are replaced at the end.
     Raises ArgumentError for a path that does not end in .xml, UnsupportedError for a new weight that the file has no
     place for.
     """
@@ -70,7 +70,7 @@ def save(
 
 
 class _Edited:
-    """The XML of an IR as a tree. values: the `data` element of a Constant → what it holds from now on."""
+    """The XML of an IR as a tree. values: the `data` element of a Constant → its new values."""
 
     def __init__(self, opened: Opened, root: Element) -> None:
         self.root, self._where = root, opened.where
@@ -139,7 +139,7 @@ class _Edited:
         _leave(edge, source)
 
     def contents(self, weights: Weights) -> Iterator[tuple[Element, bytes]]:
-        """The `data` element of each Constant, and the bytes that it has; what shares unchanged bytes shares them."""
+        """Yields the `data` element of each Constant and its bytes, once for Constants that share unchanged bytes."""
         shared: dict[tuple[str, str], Element] = {}
         for layer in self.root.iter("layer"):
             if layer.get("type", "").lower() not in ("const", "constant"):
@@ -229,8 +229,9 @@ class _Places:
         return self._ways_back[name](values) if name in self._ways_back else values
 
     def _constants(self, linked: Linked, names: Mapping[Place, str]) -> None:
-        """Writes the weights that are Constants, decompressed or not. One that is both is written twice if these differ
-        now."""
+        """Writes the weights that are Constants, or that a Convert decompresses. A Constant that is read both ways is
+        written twice if its two weights differ now.
+        """
         claims: dict[int, dict[str, list[Place]]] = {}  # Constant → the names of what is made of it → the inputs
         converts = [layer for layer in linked.needed if is_decompression(layer, linked)]
         for (reader, position), (source, _) in linked.sources.items():
@@ -257,7 +258,7 @@ class _Places:
                         self._edited.connect(added, linked.layers[reader], position)
 
     def _computed(self, linked: Linked, names: Mapping[Place, str]) -> None:
-        """Writes the weights that layers compute, where they are others now."""
+        """Writes a Constant for each weight that a layer computes and that has changed."""
         for (layer_id, position), name in names.items():
             layer = linked.layers[layer_id]
             is_input = layer.type.lower() == "parameter"
@@ -278,7 +279,7 @@ class _Places:
         return self._edited.constant(layer, position, self._values(name), element)
 
     def _untied(self, linked: Linked, names: Mapping[Place, str]) -> None:
-        """Writes the weights of modules that share a Constant in the file, where they are others now."""
+        """Writes a Constant for each module that shares one in the file and whose weight has changed."""
         places = places_of(names)
         elsewhere = places.keys() | self._ways_back.keys()
         for node, layer in _layers(self._graph.nodes, linked, places):
@@ -291,7 +292,7 @@ class _Places:
                     self._edited.connect(self._another(linked, source, name), layer, position)
 
     def _another(self, linked: Linked, source: Place, name: str) -> Element:
-        """What makes a value like that of a place, of a weight of its own."""
+        """Adds copies of the layers that make a value, for a weight of its own, and returns the last one."""
         layer = linked.layers[source[0]]
         if is_constant(layer):
             added = self._edited.copied(layer)

@@ -19,8 +19,8 @@ from jaxops.signature_errors import explained
 class StatefulFunction(ModelFunction):
     """A graph with variables as a function. inputs: those of the variables come last.
 
-    With `state`, a dictionary of all variables by name, it gives (state, outputs); with the inputs of the variables by
-    name, as `jax.export` gives them, it is the function that the graph is.
+    Called with `state`, a dictionary of all variables by name, it returns (state, outputs). Called with a value for the
+    input of each variable, as `jax.export` does, it returns all outputs of the graph, the next values included.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class StatefulFunction(ModelFunction):
         self._first = ModelFunction(graph, self._formals, (*defaults, *befores), tensors, runner, x64)
 
     def again(self) -> "StatefulFunction":
-        """Returns it with nothing prepared. What was compiled for it is there."""
+        """Returns a copy without prepared values. Programs that were compiled are kept."""
         function = super().again()
         assert isinstance(function, StatefulFunction)
         function._first = self._first.again()
@@ -98,7 +98,7 @@ class StatefulFunction(ModelFunction):
         return {variable.name: state[variable.name] for variable in self._variables}
 
     def _needs(self, variable: Variable) -> set[str]:
-        """The names that the first value of a variable is computed of."""
+        """The names from which the first value of a variable is computed."""
         if not variable.initial:
             return set()
         return {variable.initial}.union(*(node.uses() for node in self.part([variable.initial]).nodes))
@@ -174,28 +174,47 @@ class StateMethods:
 
     @property
     def state(self) -> dict[str, Value]:
-        """The variables of a model that keeps values from call to call, as OpenVINO's ReadValue and Assign do: name →
-        type and sizes, in the order of the file. Empty for other models."""
+        """The variables of a model, name → type and sizes, in the order of the file; empty for a model without any.
+
+        Such a model keeps values from call to call, as OpenVINO's ReadValue and Assign do.
+
+        >>> import jaxops.openvino
+        >>> print(jaxops.openvino.load("notebooks/running_sum.xml").state["total"])
+        total: float32[2]
+        """
         return dict(self._function.state) if isinstance(self._function, StatefulFunction) else {}
 
     @explained
     @under_its_x64
     def init(self, params: Mapping[str, Any], /, *inputs: Any, **named: Any) -> dict[str, Any]:
-        """The state before the first step, a dictionary with the keys of `model.state`: what the model computes of the
-        parameters and the inputs of that step, or zeros where it says nothing, with no rows on axes of free size.
+        """Returns the state before the first step, a dictionary with the keys of `model.state`.
+
+        The model computes it from the parameters and the inputs of the first step. A variable without such a
+        computation begins with zeros, and with size 0 on axes of free size.
 
         Raises UnsupportedError for a model without variables, and what `apply` raises.
+
+        >>> import numpy as np, jaxops.openvino
+        >>> model = jaxops.openvino.load("notebooks/running_sum.xml")
+        >>> model.init(model.params, np.float32([1, 2]))["total"].tolist()
+        [0.0, 0.0]
         """
         return self._stateful("init").init(params, inputs, named)
 
     def step(self, params: Mapping[str, Any], state: Mapping[str, Any], /, *inputs: Any, **named: Any) -> Any:
-        """The pure function of a model with variables: (the state after this call, its outputs).
+        """Runs a model with variables as a pure function: returns (the state after this call, its outputs).
 
-        state: as `init` or the step before gave it. The order is that of `jax.lax.scan`, which takes a state whose
-        sizes do not change. inputs, named: as in `apply`, `rng` and `outputs` too. `model(*inputs, state=state)` is the
-        step with the model's own parameters.
+        state: from `init` or the step before. This is the order of `jax.lax.scan`, which takes a state whose sizes do
+        not change. inputs, named: as in `apply`, with `rng` and `outputs`. `model(*inputs, state=state)` is the step
+        with the model's own parameters.
         Raises UnsupportedError for a model without variables, SignatureError for a missing or unknown variable, and
         what `apply` raises.
+
+        >>> import numpy as np, jaxops.openvino
+        >>> model = jaxops.openvino.load("notebooks/running_sum.xml")
+        >>> state, total = model.step(model.params, {"total": np.float32([3, 3])}, np.float32([1, 2]))
+        >>> total.tolist()
+        [4.0, 5.0]
         """
         rng, outputs = named.pop("rng", None), named.pop("outputs", None)
         return self._stateful("step").apply(params, inputs, {**named, "state": state}, rng, outputs)
