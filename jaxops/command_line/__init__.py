@@ -16,17 +16,17 @@ from jaxops.errors import JaxopsError
 
 _EPILOG = """
 examples:
-  python -m jaxops check model.onnx                       the operators that it needs, and those that are missing
-  python -m jaxops show model.onnx --grep Conv --head 20  its nodes
-  python -m jaxops run light_resnet50                     a model that the onnx package carries, on random inputs
-  python -m jaxops run classifier.onnx photo.png          on an image
-  python -m jaxops run model.onnx --output out.npz        the outputs in a file
-  python -m jaxops compare model.onnx --size batch=2      every tensor, beside onnxruntime
-  python -m jaxops compare model.xml                      the same of an OpenVINO IR, beside OpenVINO
-  python -m jaxops operators --domain com.microsoft       the operators of jaxops
+  python -m jaxops check model.onnx                       lists its operators, and says which are missing
+  python -m jaxops show model.onnx --grep Conv --head 20  lists nodes
+  python -m jaxops run light_resnet50                     runs a model of the onnx package on random inputs
+  python -m jaxops run classifier.onnx photo.png          runs a model on an image
+  python -m jaxops run model.onnx --output out.npz        writes the outputs to a file
+  python -m jaxops compare model.onnx --size batch=2      compares every tensor with onnxruntime's
+  python -m jaxops compare model.xml                      compares every tensor with OpenVINO's
+  python -m jaxops operators --domain com.microsoft       lists the operators of jaxops
 
-`python -m jaxops COMMAND --help` says more. Exit codes: 0 when all went well; 1 when not, with a message, when `check`
-finds a missing operator, or `compare` a difference; 2 for arguments that no command has; 130 after Ctrl-C.
+`python -m jaxops COMMAND --help` describes a command. Exit codes: 0 for success; 1 for an error, for a missing operator
+(`check`) and for a difference (`compare`); 2 for unknown arguments; 130 after Ctrl-C.
 """
 
 

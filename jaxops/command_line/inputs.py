@@ -19,10 +19,15 @@ def takes_inputs(parser: argparse.ArgumentParser) -> None:
         "--input", action="append", default=[], metavar="NAME=FILE", help="the file of the input of that name"
     )
     parser.add_argument(
-        "files", nargs="*", metavar="FILE", help=".npy files or images, in the order of the inputs; others are random"
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help=".npy files or images, in order of the inputs (default: random numbers)",
     )
-    parser.add_argument("--size", action="append", default=[], metavar="NAME=N", help="a symbolic size of the inputs")
-    parser.add_argument("--seed", type=int, default=0, help="of the random inputs (default 0)")
+    parser.add_argument(
+        "--size", action="append", default=[], metavar="NAME=N", help="a number for a symbolic size of the inputs"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default 0)")
 
 
 def inputs(model: Any, options: argparse.Namespace) -> list[Any]:

@@ -22,16 +22,16 @@ def add(commands: Any) -> None:
     parser = command(commands, _show, "model.onnx --grep 'Conv|Pool' --head 20")
     takes_values(parser)
     parser.add_argument("--grep", default="", metavar="PATTERN", help="only nodes that match this regular expression")
-    parser.add_argument("--head", type=int, metavar="N", help="only the first N of them")
+    parser.add_argument("--head", type=int, metavar="N", help="only the first N nodes")
     parser = command(commands, _summary, "model.onnx --depth 3 --size batch=8 --time")
     takes_inputs(parser)
-    parser.add_argument("--depth", type=int, default=2, metavar="N", help="how deep to go (default 2)")
-    parser.add_argument("--time", action="store_true", help="measure each module, compiled alone")
+    parser.add_argument("--depth", type=int, default=2, metavar="N", help="levels of modules to show (default 2)")
+    parser.add_argument("--time", action="store_true", help="also measure each module, compiled alone")
     takes_inputs(command(commands, _passes, "model.onnx --size batch=8"))
     parser = command(commands, _plot, "model.onnx model.svg --depth 3")
     takes_values(parser)
-    parser.add_argument("file", metavar="FILE.svg", help="where to")
-    parser.add_argument("--depth", type=int, default=2, metavar="N", help="how deep to go (default 2)")
+    parser.add_argument("file", metavar="FILE.svg", help="the file to write")
+    parser.add_argument("--depth", type=int, default=2, metavar="N", help="levels of modules to show (default 2)")
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -48,7 +48,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _summary(options: argparse.Namespace) -> int:
-    """Prints shapes, parameters and arithmetic by module, on random or given inputs."""
+    """Prints the output, parameters and operations of each module, for random inputs or those from files."""
     model = loaded(options)
     values = inputs(model, options)
     with busy("measuring" if options.time else "tracing"):

@@ -11,12 +11,12 @@ from jaxops.tools.inspect.tables import Table
 def add(commands: Any) -> None:
     """Adds the command."""
     parser = command(commands, _operators, "--domain com.microsoft --grep Matmul", model=False)
-    parser.add_argument("--domain", help="only this one, such as ai.onnx or com.microsoft; openvino: OpenVINO's")
+    parser.add_argument("--domain", help="only this domain: ai.onnx, com.microsoft, openvino, …")
     parser.add_argument("--grep", default="", metavar="TEXT", help="only names that contain this, in any case")
 
 
 def _operators(options: argparse.Namespace) -> int:
-    """Lists the operators that jaxops has: versions, operands that must be static, whether it can be differentiated."""
+    """Lists the operators of jaxops: versions, operands that must be static, whether they have a derivative."""
     if options.domain == "openvino":
         from jaxops.openvino.catalogue import operators
     else:

@@ -26,7 +26,7 @@ def add(commands: Any) -> None:
         "--cache",
         default=_folder(),
         metavar="FOLDER",
-        help=f"keeps compiled programs; '' for none (default {_folder()})",
+        help=f"a folder for compiled programs; '' stores none (default {_folder()})",
     )
     parser.add_argument(
         "--top", type=int, default=5, metavar="N", help="how many elements of each output to print (default 5)"
@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--output",
         metavar="FILE.npz",
-        help="writes the outputs to it, under their names; a model's only output also to FILE.npy",
+        help="a file for the outputs, under their names; a single output may go to FILE.npy",
     )
     parser = command(commands, _compare, "model.onnx --size batch=2 --rtol 1e-4")
     takes_inputs(parser)
@@ -43,7 +43,7 @@ def add(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Runs a model on random or given inputs; prints its top outputs and the time."""
+    """Runs a model on random inputs or those from files; prints its largest outputs and the time."""
     if options.repeat < 1 or options.top < 1:
         raise ArgumentError("--repeat and --top must be at least 1")
     path = None if options.output is None else output_path(options.output)
@@ -79,7 +79,7 @@ def _folder() -> str:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    """Compares every tensor with onnxruntime's, or OpenVINO's of an .xml, and names the first node that differs."""
+    """Compares every tensor with that of onnxruntime, or OpenVINO for an .xml; names the first node that differs."""
     if not (options.rtol >= 0 and options.atol >= 0):  # as with NaN
         raise ArgumentError("--rtol and --atol must be at least 0")
     model = loaded(options)

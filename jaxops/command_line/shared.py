@@ -43,7 +43,9 @@ def command(
     if model:
         parser.add_argument("model", metavar="MODEL", help=_MODEL)
     if model and weights:
-        parser.add_argument("--external-data", metavar="FOLDER", help="where the weights are; else beside the model")
+        parser.add_argument(
+            "--external-data", metavar="FOLDER", help="the folder of the weights (default: the model's)"
+        )
     parser.set_defaults(run=run)
     return parser
 
@@ -51,7 +53,7 @@ def command(
 def takes_values(parser: argparse.ArgumentParser) -> None:
     """Adds the options that fix the values of inputs, and sizes that depend on data."""
     parser.add_argument(
-        "--value", action="append", default=[], metavar="NAME=VALUE", help="fixes the value of an input: sr=16000"
+        "--value", action="append", default=[], metavar="NAME=VALUE", help="gives an input a value for good: sr=16000"
     )
     parser.add_argument(
         "--bound",
@@ -90,7 +92,7 @@ def show_stored(types: Mapping[str, tuple[np.dtype, np.dtype]]) -> None:
     """Names the arrays that a file holds in another type. types: by name, the type of an array and the file's."""
     stored = [f"{name} ({dtype.name} in {bits.name})" for name, (dtype, bits) in types.items() if bits != dtype]
     if stored:
-        show(f"their bits stand there as integers, to be read by NumPy's view(…): {', '.join(stored)}")
+        show(f"stored as integers with the same bits, to be read by NumPy's view(…): {', '.join(stored)}")
 
 
 def path_of(name: str) -> Any:

@@ -23,16 +23,22 @@ from jaxops.errors import UnsupportedError
 def add(commands: Any) -> None:
     """Adds the commands."""
     parser = command(commands, _export, "model.onnx model.jaxexport --size batch=b --size 'sequence=s <= 512'")
-    parser.add_argument("file", metavar="FILE", help="where to; the parameters go to FILE.safetensors")
+    parser.add_argument("file", metavar="FILE", help="the file to write; the parameters go to FILE.safetensors")
     parser.add_argument(
-        "--size", action="append", default=[], metavar="NAME=SIZE", help="a number, or a symbol with its constraint"
+        "--size",
+        action="append",
+        default=[],
+        metavar="NAME=SIZE",
+        help="a number, or a symbol with its limits: s <= 512",
     )
     takes_values(parser)
-    parser.add_argument("--platform", action="append", metavar="NAME", help="cpu, cuda, rocm, tpu; else this machine's")
+    parser.add_argument(
+        "--platform", action="append", metavar="NAME", help="cpu, cuda, rocm or tpu (default: this machine's)"
+    )
     parser = command(commands, _to_python, "model.onnx net/")
     takes_values(parser)
-    parser.add_argument("folder", metavar="FOLDER", help="where to")
-    parser.add_argument("--overwrite", action="store_true", help="also where other files are, or edited ones")
+    parser.add_argument("folder", metavar="FOLDER", help="the folder to write")
+    parser.add_argument("--overwrite", action="store_true", help="replace other or edited files in it")
 
 
 def _export(options: argparse.Namespace) -> int:
