@@ -1,8 +1,8 @@
-"""Limits the bytes that a result may take, asked of its sizes before anything is computed.
+"""Limits the bytes of a result. Its sizes are checked before anything is computed.
 
 A result that is computed here, by NumPy or by a compiled program, may take `max_bytes`: half of the machine's memory,
 unless a model was loaded with another number. A program that is only traced, for `jax.export` or a caller's `jit`, may
-run on another machine; its sizes must fit the 64-bit numbers of XLA, which ends the process otherwise.
+run on another machine, so only the 64-bit numbers of XLA limit its sizes: beyond them XLA ends the process.
 """
 
 import inspect

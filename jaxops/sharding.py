@@ -1,9 +1,9 @@
 """Rules for `load(path, sharding=rule)`: which device has which part of a parameter.
 
-Several machines, or processes of one, run the same program, as everywhere in JAX. Each loads the file by itself, onto a
-mesh of all devices, and reads those rows of each parameter of which its own devices have a part::
+With several processes, on one or several machines, all run the same program, as everywhere in JAX. Each loads the file
+onto a mesh of all devices, and reads only those rows of a parameter of which its own devices have a part::
 
-    jax.distributed.initialize()  # where nothing announces the processes: ("host:port", how many, which one)
+    jax.distributed.initialize()  # outside of a cluster: ("host:port", number of processes, number of this process)
     mesh = jax.make_mesh((jax.process_count(), jax.local_device_count()), ("data", "model"))
     with jax.set_mesh(mesh):
         model = jaxops.onnx.load(path, sharding=tensor_parallel("model"))

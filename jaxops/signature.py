@@ -1,7 +1,15 @@
-"""Marks on the parameters of an operator's function, and traits of the function: it says what it is, once, by them.
+"""Marks on the parameters of an operator's function, and traits of the function.
 
-Front ends and tools read them here, and need no table of operators. A trait stands in the decorator `operator` of the
-function, or, for all operators of a file, in `TRAITS` at its top.
+Front ends and tools read them, so that no table of operators is needed. A trait stands in the decorator `operator` of
+the function, or, for all operators of a file, in `TRAITS` at its top. A function of your own takes them, too:
+
+>>> @operator(kind="linear")
+... def low_rank(x: Array, down: Weight[Array], up: Weight[Array], *, scale: Static = 1.0) -> Array:
+...     return x @ down @ up * scale
+>>> role(low_rank, 1), traits(low_rank).kind
+('weight', 'linear')
+
+`load(path, operators={("my.domain", "LowRank"): low_rank})` uses it.
 """
 
 import inspect

@@ -1,9 +1,11 @@
-"""Models that need x64: those whose traced values are 64-bit numbers that 32 bits may not hold.
+"""Decides at load whether a model needs x64: whether a traced value of 64 bits may not fit 32 bits.
 
-It is decided once, at load, from the types that operators say and from constants. Indices, token ids and sizes are
-64-bit integers in almost every model. They are looked up, compared and moved, and the border refuses one that does not
-fit; so these models run as JAX is set. Arithmetic on sizes is static, and NumPy has 64 bits for it. What needs x64 is
-arithmetic on traced integers, a constant beyond 32 bits that meets a traced value, and a float64 that is traced.
+A model needs x64 if it computes with traced 64-bit integers, if a constant beyond 32 bits meets a traced value, or if
+a traced value is float64. The types that operators declare and the constants tell.
+
+Almost every model has 64-bit indices, token ids and sizes. They alone do not need x64: indices and token ids are only
+looked up, compared and moved, and a call refuses an input that does not fit. Sizes are static, and NumPy computes with
+them in 64 bits.
 """
 
 from collections.abc import Mapping, Sequence

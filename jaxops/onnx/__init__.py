@@ -1,4 +1,15 @@
-"""The ONNX front end: models as JAX functions, and the operators of each opset."""
+"""ONNX models as JAX functions, and the operators of each opset.
+
+load      makes a model a JAX function: a `Model`
+check     lists the operators of a model, and says which are missing
+opset     has the operators of one opset as functions, with exactly its semantics
+decoder   makes a decoder with a cache a step of fixed shapes, to generate text
+carried   finds a model in the onnx package
+
+>>> import jaxops.onnx
+>>> print(jaxops.onnx.load("notebooks/digits.onnx").outputs[0])
+probabilities: float32[batch, 10]
+"""
 
 from jaxops.errors import install as _install
 

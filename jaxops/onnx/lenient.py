@@ -1,10 +1,9 @@
-"""Forms that `load` accepts beyond the text of a model's opsets, and `opset(n)` does not.
+"""Files that break a rule of their opset but are unambiguous: `load` accepts them, `opset(n)` does not.
 
-Only what can mean one thing: nodes out of order, a single number where the text says 1-D, int32 where it says int64,
-an enumerated value that a later version of the operator adds, a Constant of a type that a later version has, opsets
-that are not imported, operators that onnxruntime runs before the standard has them or after it dropped them. All of it
-is decided here, but for exact repeats of an initializer, which are not read; a model that keeps to the text is read as
-it is.
+These are: nodes out of order; a scalar where the standard says 1-D; int32 where it says int64; an enumerated value that
+a later version of the operator adds; a Constant of a type that a later version has; an opset that is not imported; an
+operator that onnxruntime runs before the standard has it, or after the standard dropped it; and, in the reader, an
+exact repeat of an initializer. A model without any of these is read as it is.
 """
 
 import functools
