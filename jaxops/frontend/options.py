@@ -29,8 +29,8 @@ class Options(TypedDict, total=False):
 
     static=["scale"]             Makes these constants a part of the program. They are not in `Model.params`.
     trainable={"table": False}   Chooses which parameters training changes: see `Model.trainable`.
-    tied=False                   Gives modules that read the same tensor of the file a parameter each.
-    names="module"               Names the parameters by their modules, "layer.0.weight", and not as in the file.
+    tied=False                   Gives each module its own parameter where several read one tensor of the file.
+    names="module"               Names parameters by their modules, such as "layer.0.weight", not as in the file.
     sharding=data_parallel       Places each parameter on the devices of a mesh by a rule: see `jaxops.sharding`.
 
     operators={("my.domain", "MyOp"): fn}  Adds functions for operators that jaxops does not have.
@@ -43,10 +43,10 @@ class Options(TypedDict, total=False):
 
     More about them:
 
-    inputs, outputs: names of any tensors of the main graph, parameters included, as the file has them. Weights that
-    only the nodes outside of the part read are no parameters then. A new input has the type and the shape that the file
-    declares, or any. Without `inputs`, the part has those inputs of the file that its outputs need. `Model.save` still
-    writes the whole file.
+    inputs, outputs: names of any tensors of the main graph, parameters included, as the file has them. Weights that the
+    part does not read are not in `Model.params`. A new input has the type and shape that the file declares; if there is
+    no declaration, it takes any. Without `inputs`, the part has those inputs of the file that its outputs need.
+    `Model.save` still writes the whole file.
 
     values: if a value decides which branch of an If runs, only that branch is loaded. `Model.save` still writes these
     inputs.
@@ -70,9 +70,9 @@ class Options(TypedDict, total=False):
     False, or None for the default. By default, scalars and integers are static, except for weights of layers, and all
     parameters are trained, except for masks and running statistics.
 
-    tied: exporters write equal tensors once, so modules may share a tensor by accident. True: they share a parameter,
-    too. False: each module has its own. A function of the paths of the modules decides for each tensor. By default each
-    has its own, except for a matrix that an embedding looks up.
+    tied: exporters write equal tensors once, so modules may share a tensor by accident. With True they share its
+    parameter, too; with False each module has its own. A function of the paths of the modules decides for each tensor.
+    By default each module has its own, except for a matrix that an embedding looks up.
 
     names: "file" (the default) or "module", for the paths of `Model.paths`. The options take the file's names in both
     cases.
@@ -95,10 +95,10 @@ class Options(TypedDict, total=False):
     precision: a name of `jax.default_matmul_precision`: "bfloat16", "high", "highest" or "float32". On a CPU all but
     "bfloat16" are exact, and "bfloat16" is, too, where the CPU has no products of bfloat16.
 
-    x64: True: 64-bit types, as the file declares them. False: as JAX is set. "auto" (the default): 64 bits if
-    arithmetic on the model's values may exceed 32 bits, if a constant does, or if they are float64 (the rules stand in
-    `jaxops.frontend.needs_x64`). A model with 64 bits takes JAX arrays of 32 bits in their place, and returns the types
-    that it declares. All transformations of JAX go through it. A derivative with x64 off computes the model once more.
+    x64: with True the model has the 64-bit types that the file declares, with False those of JAX's setting. "auto", the
+    default, is True if arithmetic on the model's values may exceed 32 bits, if a constant does, or if they are float64
+    (the rules are in `jaxops.frontend.needs_x64`). A model with 64 bits also accepts JAX arrays of 32 bits, and returns
+    the types that it declares. All transformations of JAX take it. A derivative with x64 off computes it once more.
     While x64 is off, JAX converts an int64 or float64 result to 32 bits as soon as you compute with it: continue in
     NumPy, or under `jax.enable_x64(True)`.
 

@@ -28,21 +28,20 @@ def load(model: Readable, *, external_data: str | os.PathLike[str] | None = None
 
     {options}
 
-    Weights are read lazily: those of calls at the first call, all when `Model.params` is first used. Do not modify
-    the files before that; the model's own file may be removed or replaced. `load` finds and checks the files of weights
-    at once; links may lead only into these folders. A file that breaks a rule of its opset but is unambiguous is
-    accepted: `jaxops.onnx.lenient` lists the cases.
+    `load` finds and checks the files of weights at once; links in their folders must not lead anywhere else. Weights
+    are read lazily: those that calls need at the first call, all of them when `Model.params` is first used. Do not
+    modify the files before that; the model's own file may be removed or replaced. A file that breaks a rule of its
+    opset but is unambiguous is accepted: `jaxops.onnx.lenient` lists the cases.
 
-    Raises:
-    PathError: there is no such file. It is also a FileNotFoundError.
-    ModelError: the file is damaged, contradicts itself or has a cycle; its weights are missing or outside of all
-    folders.
-    UnsupportedError: jaxops does not have all operators. The message lists those that are missing.
-    SignatureError: `inputs` or `outputs` name a tensor that the graph does not have, or an output needs another input.
-    ArgumentError: an option has no meaning for the model, such as a size or value that no input has, or a bound
-    that no node can have; or JAX already has its cache in another folder than `cache`.
-    TooLargeError: a static value takes more than `max_bytes`.
-    SignatureError, DTypeError, ArgumentError and others: the opset of the file does not allow a node.
+    Raises
+      PathError (a FileNotFoundError) if there is no such file;
+      ModelError if the file is damaged, contradicts itself or has a cycle, or if weights are missing or lie elsewhere;
+      UnsupportedError with a list of all operators that jaxops does not have;
+      SignatureError if the graph has no tensor of `inputs` or `outputs`, or if the outputs need another input;
+      ArgumentError for an option that the model cannot have, such as a size or value that no input has, a bound that no
+      node can have, or a `cache` other than that of JAX;
+      TooLargeError for a static value beyond `max_bytes`;
+      SignatureError, DTypeError, ArgumentError and others if the opset of the file does not allow a node.
 
     >>> import jax, numpy as np, onnx
     >>> text = "main (float[N] x) => (int64[1, K] at) { at = NonZero(x) }"

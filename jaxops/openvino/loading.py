@@ -37,12 +37,12 @@ def load(
     (`jaxops.microsoft.matmul_nbits`). Free sizes of inputs are named after the input and the axis, such as `x_0`; calls
     and exports check their limits.
 
-    Raises:
-    PathError: there is no such file. It is also a FileNotFoundError.
-    ModelError: the file is damaged, contradicts itself, has a cycle, or is not an IR of version 10 or 11.
-    UnsupportedError: jaxops does not have all operations. The message lists those that are missing.
-    SignatureError, ArgumentError and others: the opset of a layer does not allow it, or an option does not fit the
-    model.
+    Raises
+      PathError (a FileNotFoundError) if there is no such file;
+      ModelError if the file is damaged, contradicts itself, has a cycle, or is not an IR of version 10 or 11;
+      UnsupportedError with a list of all operations that jaxops does not have;
+      SignatureError, ArgumentError and others if the opset of a layer does not allow it, or for an option that does not
+      fit the model.
 
     >>> import numpy as np
     >>> model = load("notebooks/running_sum.xml")
