@@ -39,7 +39,7 @@ def write_outputs(path: Path, outputs: Mapping[str, Any]) -> None:
     """Writes the outputs under their names, and prints what was written.
 
     Strings become NumPy's text of fixed width, and types that the file does not have become integers of the same bits.
-    Raises UnsupportedError for an output that is no array, and for strings that such text does not hold.
+    Raises UnsupportedError for an output that is not an array, and for strings that NumPy's strings cannot hold.
     """
     arrays = {name: _array(name, value) for name, value in outputs.items()}
     stored = {name: x.view(stored_as(x.dtype) or x.dtype) for name, x in arrays.items()}

@@ -32,7 +32,7 @@ class CustomOperator(SignatureOperator):
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
         """The outputs of the function: several come as a tuple or list. Numbers become arrays, as JAX makes them.
 
-        Raises SignatureError for what is no array, sequence or map of arrays.
+        Raises SignatureError unless it is an array, or a sequence or map of arrays.
         """
         result = self.results(inputs, attributes, n_outputs=n_outputs, rng=rng)
         outputs = result if isinstance(result, tuple | list) else (result,)

@@ -27,7 +27,7 @@ _CHOSEN = (
     "default_int64",
     "default_tensor",
 )
-# Where such a number is no limit, by its sign.
+# Where such a number is not a limit, by its sign.
 _NO_LIMIT = {-1: LOWER_BOUND, 1: UPPER_BOUND}
 _ANY_SIGN = 2
 _INTEGERS = (np.int64, np.uint64)

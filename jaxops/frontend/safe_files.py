@@ -49,7 +49,7 @@ def folders(model: Path | None, chosen: Any = None, *, noun: str, option: str) -
     """The folders of a model's files: beside its path, and beside the file that this path is a link to.
 
     model: its path, if it has one. chosen: a folder that is searched in place of these. noun, option: see `Folders`.
-    Raises PathError where `chosen` is no folder, SignatureError where it is no path.
+    Raises PathError where `chosen` is not a folder, SignatureError where it is not a path.
     """
     beside = () if model is None else tuple(dict.fromkeys((model.parent.resolve(), model.resolve().parent)))
     if chosen is None:

@@ -29,7 +29,7 @@ class BoundedOperator(WrappedOperator):
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
         """The outputs of the operator, of the attribute's size where data would decide it."""
-        # An operand as `to_python` has it is no array.
+        # An operand as `to_python` has it is not an array.
         if all(x is None or isinstance(x, np.ndarray) for k, x in enumerate(inputs) if self.inner.sizes_result(k)):
             attributes = {name: value for name, value in attributes.items() if name != "size"}
         return self.inner.call(inputs, attributes, n_outputs=n_outputs, rng=rng)
@@ -40,7 +40,7 @@ def with_bounds(graph: Graph, bounds: Mapping[str, Any]) -> Graph:
 
     bounds: the name of a node, or of an operator, for all of its nodes that have no bound of their own → a size.
     Raises ArgumentError for another name, a node whose result has a size that its operands' sizes decide, and a bound
-    that is no positive integer.
+    that is not a positive integer.
     """
     sizes = {name: _size(name, bound) for name, bound in bounds.items()}
     if not sizes:

@@ -39,7 +39,7 @@ class Parts:
 
 
 def tensor_names(option: str, names: Any, graph: Graph) -> tuple[str, ...]:
-    """The names of tensors that an option lists. Raises SignatureError for what is no list, and for unknown names."""
+    """Returns the tensor names in an option. Raises SignatureError for another value than a list, and unknown names."""
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise SignatureError(f"`{option}` is {names!r:.80}; give a list of names")
     if not names:

@@ -123,8 +123,9 @@ class Transposed(NamedTuple):
 
 
 class Call(NamedTuple):
-    """The parameters of a call. static: the names and values of what is no array. transforms: JAX's transformations of
-    the form, the first one first. precision, x64: JAX's settings around the call, under which forms are traced."""
+    """The parameters of a call. static: the names and values of operands that are not arrays. transforms: JAX's
+    transformations of the form, the first one first. precision, x64: JAX's settings around the call, under which
+    forms are traced."""
 
     static: tuple[tuple[str, Any], ...]
     precision: Any

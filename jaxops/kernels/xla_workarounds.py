@@ -66,7 +66,7 @@ def _corrected(x: Any, divisor: Any) -> Any:
     with enable_x64(True):
         wide, by, first = (lax.convert_element_type(v, np.float64) for v in (x, divisor, lax.stop_gradient(near)))
         exact = lax.convert_element_type(first + (wide - first * by) / by, np.float32)
-    return lax.select(lax.is_finite(exact), exact, near)  # what is left of infinity is no number
+    return lax.select(lax.is_finite(exact), exact, near)  # of infinity the rest is NaN
 
 
 def _select_quotient(target: Target, x: Any, divisor: Any) -> Any:

@@ -25,7 +25,7 @@ _SKIPPED = {"old_api_map_element_type", "old_api_map_order"}
 def bind(graph: Graph, where: str, operators: Operators | None = None) -> Graph:
     """The graph of an IR, bound. where: the file in messages; operators: functions by (opset or extension, type).
 
-    Raises one UnsupportedError for all operations that are missing; ModelError for an attribute that is no value of
+    Raises one UnsupportedError for all operations that are missing; ModelError for an attribute that is not a value of
     its kind; SignatureError for a missing attribute, or for inputs and outputs that the operation does not have.
     Warns once of attributes that it skips, as no operation has them.
     """

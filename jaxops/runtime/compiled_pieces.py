@@ -277,7 +277,7 @@ class GraphRunner:
                 results = run_node(node, jax.tree.map(_host, inputs), params, rng, scope, self.run)
                 return list(results) if static else list(map(_as_data, results))
             except JaxopsError:
-                # A 32-bit array that stands for 64 bits is no match for a 64-bit one; as JAX arrays both have 32.
+                # A 32-bit array that stands for 64 bits does not match a 64-bit one; as JAX arrays both have 32.
                 pass
         return [_as_data(y) for y in run_node(node, _operands(inputs), params, rng, scope, self.run)]
 

@@ -10,10 +10,10 @@ from jaxops.runtime.arguments import to_operand
 
 
 def with_values(graph: Graph, values: Mapping[str, Any]) -> Graph:
-    """The graph with values for some of its inputs, which are none any more.
+    """Returns the graph with values in place of some of its inputs.
 
-    Raises ArgumentError for a name that no input has, and for an input that is no tensor; DTypeError and ShapeError for
-    a value that does not fit, StaticError for one that is traced.
+    Raises ArgumentError for an unknown input, and for one that is not a tensor; DTypeError and ShapeError for a value
+    that does not fit, StaticError for a traced value.
     """
     variables = {variable.before for variable in graph.variables}
     formals = {value.name: value for value in graph.inputs if value.name not in variables}

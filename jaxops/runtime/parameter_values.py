@@ -127,7 +127,7 @@ def matched(
     """The parameters that a caller gives as JAX arrays, as NumPy ones would work here and fail under `jit`.
 
     values: the inputs of the call, which may replace some. subject: begins the messages about shapes and types.
-    Raises SignatureError for a missing or unknown parameter, ArgumentError and DTypeError for one that is no array,
+    Raises SignatureError for a missing or unknown parameter, ArgumentError and DTypeError for one that is not an array,
     ShapeError and DTypeError for one that the model has in another shape or type.
     """
     if not isinstance(params, Mapping):

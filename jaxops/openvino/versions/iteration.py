@@ -84,7 +84,7 @@ def scalar(x: Array) -> Array:
 
 
 def loop(m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, rng: Any = None) -> tuple[Any, ...]:
-    """ONNX's Loop; a negative trip count is no limit."""
+    """ONNX's Loop; a negative trip count means no limit."""
     if m is not None:
         m = scalar(ops.cast(m, to=np.int64))
         if is_static(m) and not is_symbolic(m):

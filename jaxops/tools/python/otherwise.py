@@ -16,7 +16,7 @@ Written = tuple[Group, Sequence[Any] | None]
 
 
 def _scan_8(inputs: Sequence[Any], attributes: Mapping[str, Any], _: int) -> Written | None:
-    """Scan of opset 8, over each sequence of a batch; with `sequence_lens` it is no call of the newest Scan."""
+    """Scan of opset 8, over each sequence of a batch; with `sequence_lens` it is not a call of the newest Scan."""
     lengths, *operands = inputs
     if lengths is not None:
         return None
