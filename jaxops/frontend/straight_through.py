@@ -31,7 +31,7 @@ class StraightThrough(WrappedOperator):
 
     @property
     def formals(self) -> Sequence[str]:
-        """Those of the dequantization and of the quantization."""
+        """The operands of the dequantization and of the quantization."""
         return [*self.inner.formals, "origin", "y_scale", "y_zero_point"]
 
     def mark(self, position: int) -> str | None:

@@ -1,4 +1,4 @@
-"""What a model asks of the file that it came from."""
+"""The interface of the file that a model was loaded from."""
 
 import os
 from collections.abc import Mapping

@@ -19,7 +19,7 @@ class _WithVariables:
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """Those of the model."""
+        """The parameters of the model."""
         return self._model.params
 
     def apply(self, params: Mapping[str, Any], /, *inputs: Any, **named: Any) -> Any:

@@ -25,7 +25,7 @@ class Linked:
 
     @functools.cached_property
     def readers(self) -> Counter[Place]:
-        """How many inputs of needed layers read each output."""
+        """Counts the inputs of needed layers that read each output."""
         needed = {layer.id for layer in self.needed}
         return Counter(source for (reader, _), source in self.sources.items() if reader in needed)
 

@@ -37,7 +37,7 @@ class Weights:
 
     @functools.cached_property
     def file(self) -> SafeFile | InMemory:
-        """Where they are. Raises ModelError where there is no file, or one that may not be read."""
+        """The file of the weights. Raises ModelError if there is none, or if it may not be read."""
         if isinstance(self.source, bytes):
             return InMemory(self.source)
         subject = f"weights '{self.name}'"

@@ -217,7 +217,7 @@ class _Maps:
             raise self.problem(f"the body has no {kind.capitalize()} of layer id {layer_id}")
 
     def results(self) -> list[MappedPort]:
-        """What leaves, in the order of the outputs: files count ids of outputs on from those of inputs, or from 0."""
+        """Returns the ports that leave, in the order of the outputs, whose ids begin at 0 or behind those of inputs."""
         ports = [port for port in self.body.outputs if port.external >= 0]
         for port in self.body.outputs:
             self.require(port.internal, "result")

@@ -28,8 +28,9 @@ _MODULE = "__module."
 
 
 class LayerType(NamedTuple):
-    """What a node asks for, until it is bound. version: an opset, or the name of an extension. exact: whether it stays
-    float32 in a narrower model.
+    """The operation that a node names, until it is bound.
+
+    version: an opset, or the name of an extension. exact: whether it stays float32 in a narrower model.
     """
 
     name: str

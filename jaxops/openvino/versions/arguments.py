@@ -1,4 +1,4 @@
-"""How arguments of OpenVINO's operations are shaped as the operators take them."""
+"""Converts arguments of OpenVINO's operations to those of the operators."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias

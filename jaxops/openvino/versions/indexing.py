@@ -69,7 +69,7 @@ def _inside(positions: Any, size: Any) -> bool:
 
 
 def _zeroed(x: Any, positions: Any, size: Any, axis: int, read: Any, trailing: bool = False) -> Array:
-    """What is read at indices in range, and zeros."""
+    """Reads at indices in range, and gives zeros at others."""
     positions = positions if is_float(positions.dtype) else ops.cast(positions, to=np.int64)
     limit = np.asarray(size, np.int64) if isinstance(size, int) else ops.gather(ops.shape(x), np.asarray(axis))
     good = ops.and_(ops.greater_or_equal(positions, ops.neg(limit)), ops.less(positions, limit))

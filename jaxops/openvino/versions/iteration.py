@@ -67,7 +67,7 @@ def join_slices(stacked: Array, *, axis: int, stride: int) -> Array:
 
 @operator(kind="movement", foldable=True)
 def last_slice(stacked: Array) -> Array:
-    """What the last iteration left."""
+    """Returns the values of the last iteration."""
     return ops.gather(stacked, np.asarray(-1), axis=0)
 
 

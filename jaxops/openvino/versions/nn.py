@@ -196,7 +196,7 @@ def _first_pad(auto_pad: AutoPad, total: Any, begin: int) -> Any:
 def _pool_sizes(
     sizes: Sequence[Dim], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], pads: Sequence[int]
 ) -> list[Dim]:
-    """How far the last window of each axis reaches beyond the padding, with sizes rounded up."""
+    """Returns how far the last window of each axis reaches beyond the padding, with sizes rounded up."""
     rank = len(kernel)
     beyond = []
     for size, k, s, d, begin, end in zip(sizes, kernel, strides, dilations, pads[:rank], pads[rank:], strict=True):

@@ -193,7 +193,7 @@ def _entered(value: Value, name: str, x64: bool) -> str:
 
 def _outputs(outputs: Sequence[Value]) -> str:
     used: set[str] = set()
-    lines = ["class Outputs(NamedTuple):", f'{INDENT}"""What the model gives."""', ""]
+    lines = ["class Outputs(NamedTuple):", f'{INDENT}"""The outputs of the model."""', ""]
     for value in outputs:
         name = identifier(value.name, used)
         used.add(name)
