@@ -347,9 +347,9 @@ class Decoder(Report):
             if not cache.window and sizes[cache.axis] != total:
                 raise ModelError(
                     f"cache: output '{cache.present.name}' has size {sizes[cache.axis]} along axis {cache.axis}, not "
-                    f"s, the {cache.past.name} of s - n tokens and n new ones; is it the present of another input, or "
-                    f"a cache of fixed size, with which `model.apply` can be scanned as it is, or one whose input "
-                    f"for the place of new tokens has another name than write_indices or cache_position?"
+                    f"s: the s - n tokens of '{cache.past.name}' and n new ones\n  hint    name the pairs by `cache`; "
+                    f"a cache of fixed size needs an input `write_indices` or `cache_position`, or no decoder: scan "
+                    f"`model.apply`"
                 )
 
 
