@@ -9,7 +9,13 @@ the function, or, for all operators of a file, in `TRAITS` at its top. A functio
 >>> role(low_rank, 1), traits(low_rank).kind
 ('weight', 'linear')
 
-`load(path, operators={("my.domain", "LowRank"): low_rank})` uses it.
+`load(path, operators={("my.domain", "LowRank"): low_rank})` uses it. The marks that such a function may need:
+
+Static         must be known while tracing; the function gets a NumPy value
+ShapeOnly      only the sizes of the operand are looked at
+ElementType    an attribute that names a type: np.float32, "int8", str
+Weight, Bias   the operand has this role among the parameters of a model
+Cache          holds what a decoder keeps of earlier tokens
 """
 
 import inspect

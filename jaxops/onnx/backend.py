@@ -1,6 +1,12 @@
 """The interface `onnx.backend.base`, so that `onnx.backend.test` and other tools of the standard drive jaxops.
 
 It takes and gives NumPy arrays of exactly the types of the model: everything runs with x64 on.
+
+>>> import jaxops.onnx.backend
+>>> text = "m (double[N] x) => (double[N] y) { y = Neg(x) }"
+>>> model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 18]> {text}')
+>>> jaxops.onnx.backend.prepare(model).run([np.array([1.0, 2.0])])[0].tolist()
+[-1.0, -2.0]
 """
 
 from typing import Any

@@ -112,7 +112,7 @@ def _undecided(op: str, a: Dim, b: Dim, more: int) -> SizeError:
     elif isinstance(a, int) and 0 <= a <= 1:
         needs = f"{b} >= {a + 1 - more}"
     otherwise = f"{a} == {b}" if needs and op == "equal" else ""
-    problem = f"{op}: whether it holds for {a} and {b} depends on the value of a symbolic size"
+    problem = f"{op}: the answer for {a} and {b} depends on the value of a symbolic size"
     return SizeError(problem, a, b, needs=needs, otherwise=otherwise)
 
 
