@@ -1,6 +1,5 @@
 """The tables and the chart that given figures make."""
 
-import json
 import re
 from pathlib import Path
 from xml.etree import ElementTree
@@ -105,17 +104,6 @@ def test_the_table_of_levers_has_each_and_the_means():
         "resnet50_int8_qdq": ["7", "1.00", "100.00"],
     }
     assert list(rows)[-2:] == ["geometric mean of 2", "resnet50_int8_qdq"]
-
-
-def test_the_readme_says_what_the_levers_were_measured_to_bring():
-    figures = json.loads(HERE.joinpath("levers.json").read_text())
-    counted = [figures[model] for model in COUNTED]
-    told = "channels last", "prepared weights", "sink transposes", "compiler options", "cache"
-    means = [f"{geometric_mean([row[lever] for row in counted]):.2f}" for lever in told]
-    readme = HERE.parents[1].joinpath("README.md").read_text()
-    sentence = re.search(r"Without channels last.*?levers\.json", readme, re.DOTALL)
-    assert sentence
-    assert re.findall(r"\d\.\d\d", sentence[0]) == means
 
 
 def test_the_chart_has_a_bar_for_each_ratio(figures, tmp_path):

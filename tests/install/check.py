@@ -130,8 +130,9 @@ def tried(python: Path, folder: Path, arguments: Sequence[str], text: str, works
 
 
 def example() -> str:
-    """The example of the README, with the paths of this checkout."""
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    """The snippets of the README that need nothing else, with the paths of this checkout."""
+    snippets = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    code = "\n".join(snippet for snippet in snippets if "import torch" not in snippet)
     return code.replace('"notebooks/', f'"{ROOT}/notebooks/')
 
 
