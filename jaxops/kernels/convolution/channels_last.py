@@ -96,7 +96,7 @@ def narrow_last(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
     parts = [
         channel_sum(lax.slice_in_dim(data, c, c + 1, axis=x.ndim - 1), filters[c], windows) for c in range(channels)
     ]
-    return to_channels_first(functools.reduce(lax.add, parts)).astype(x.dtype)
+    return to_channels_first(stored(functools.reduce(lax.add, parts))).astype(x.dtype)
 
 
 def direct_last(target: Target, x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:

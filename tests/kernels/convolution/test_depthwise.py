@@ -14,6 +14,7 @@ from jaxops.compiler.xla_options import program_options
 from jaxops.kernels.target import this_machine
 from jaxops.ops.math.activations import relu
 from jaxops.ops.nn.convolution import conv
+from jaxops.ops.nn.pooling import max_pool
 
 RNG = np.random.default_rng(0)
 
@@ -102,3 +103,14 @@ def test_filters_are_turned_before_the_loop_that_reads_them(group, filters):
     loops = [body for body in text.split("\n\n") if body.startswith("%fused_computation") and "channel_sum" in body]
     assert loops
     assert not [body for body in loops if re.search(r"f32\[(3,)?9,\d+\]\S* (copy|transpose)\(", body)]
+
+
+@pytest.mark.optimized
+def test_a_pool_reads_sums_of_a_picture_from_memory():
+    """XLA would compute each as often as there are windows that read it."""
+    x, w = RNG.normal(size=(1, 3, 63, 63)).astype(np.float32), RNG.normal(size=(32, 3, 3, 3)).astype(np.float32)
+    run = specialized(lambda x, w: max_pool(relu(conv(x, w)), kernel_shape=(3, 3), strides=(2, 2))[0])
+    text = jax.jit(run).lower(x, w).compile().as_text()
+    pools = [body for body in text.split("\n\n") if "select_n" in body and body.startswith("%fused_computation")]
+    assert pools
+    assert not [body for body in pools if "channel_sum" in body]
