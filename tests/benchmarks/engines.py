@@ -96,6 +96,83 @@ def by_openvino(folder, **options):
     return opened
 
 
+def by_jaxonnxruntime(folder):
+    """Converted with the first inputs as its example, and compiled."""
+    import jax
+    from peers import of_jaxonnxruntime
+
+    def opened(path):
+        compiled = []
+
+        def call(inputs):
+            if not compiled:
+                params, run = of_jaxonnxruntime(path, inputs)
+                compiled.append((jax.jit(run), jax.device_put(params)))
+            ((run, params),) = compiled
+            return [np.asarray(y) for y in run(params, inputs)]
+
+        return call
+
+    return opened
+
+
+def by_torchax(folder):
+    """The module that `export.py` wrote to the file, as torchax takes no files."""
+    import jax
+    import torchax
+    from modules import module
+
+    def opened(path):
+        params, run = torchax.extract_jax(module(path))
+        compiled = jax.jit(run)
+        return lambda inputs: [np.asarray(y) for y in jax.tree.leaves(compiled(params, tuple(inputs.values())))]
+
+    return opened
+
+
+def by_torch(folder):
+    """The same module as it is."""
+    import torch
+    from modules import module
+    from torch.utils import _pytree
+
+    def opened(path):
+        return torch_call(torch, _pytree, module(path))
+
+    return opened
+
+
+def by_onnx2torch(folder):
+    import onnx2torch
+    import torch
+    from torch.utils import _pytree
+
+    return lambda path: torch_call(torch, _pytree, onnx2torch.convert(path).eval())
+
+
+def torch_call(torch, pytree, module):
+    """A module as a function of inputs by name, which come in the order of its arguments."""
+
+    def call(inputs):
+        with torch.inference_mode():
+            return [y.numpy() for y in pytree.tree_leaves(module(*map(torch.from_numpy, inputs.values())))]
+
+    return call
+
+
+def by_tinygrad(folder):
+    """As its own benchmark of ONNX files does: the third call and later ones replay what the second one captured."""
+    from tinygrad import Tensor, TinyJit
+    from tinygrad.nn.onnx import OnnxRunner
+
+    def opened(path):
+        runner = OnnxRunner(path)
+        run = TinyJit(lambda **inputs: tuple(y.realize() for y in runner(inputs).values()), prune=True)
+        return lambda inputs: [y.numpy() for y in run(**{name: Tensor(x).realize() for name, x in inputs.items()})]
+
+    return opened
+
+
 # Name → what imports the engine, and gives a function of a path, which gives one of inputs by name to all outputs.
 ENGINES = {
     "onnxruntime": by_onnxruntime,
@@ -105,6 +182,11 @@ ENGINES = {
     "jaxops-specialize": by_pair,
     "jaxops-bfloat16": partial(by_jaxops, precision="bfloat16"),
     "openvino-f32": partial(by_openvino, INFERENCE_PRECISION_HINT="f32"),
+    "jaxonnxruntime": by_jaxonnxruntime,
+    "torchax": by_torchax,
+    "torch": by_torch,
+    "onnx2torch": by_onnx2torch,
+    "tinygrad": by_tinygrad,
     "openvino": by_openvino,  # in its own default: bfloat16 where the processor multiplies it
 }
 

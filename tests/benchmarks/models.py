@@ -17,7 +17,6 @@ import argparse
 import compileall
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from engines import ENGINES
+from examples import error, example, run_environment
 from report import BASE, FIGURES, chart, show
 from rich.progress import track
 
@@ -37,49 +37,15 @@ DEFAULTS = [BASE, "jaxops", *PEERS]
 LIGHT_MODELS = ["light_resnet50", "light_densenet121", "light_inception_v2", "light_squeezenet"]
 
 
-def example(path):
-    """An array for each input by name, as the file declares it; sizes that are not fixed are 1."""
-    graph = onnx.load(path, load_external_data=False).graph
-    weights = {t.name for t in graph.initializer}
-    rng = np.random.default_rng(0)
-
-    def array(formal):
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(formal.elem_type)
-        shape = [d.dim_value or 1 for d in formal.shape.dim]
-        return (rng.integers(0, 1000, shape) if dtype.kind in "iu" else rng.random(shape, np.float32)).astype(dtype)
-
-    return {v.name: array(v.type.tensor_type) for v in graph.input if v.name not in weights}
-
-
-def error(outputs, expected):
-    """The largest difference of two lists of outputs, as a part of the largest number; inf where one has a NaN."""
-    found = 0.0
-    for y, z in zip(outputs, expected, strict=True):
-        y, z = np.asarray(y, np.float64), np.asarray(z, np.float64)
-        if y.shape != z.shape:
-            return float("inf")
-        finite = np.isfinite(y) & np.isfinite(z)
-        if not np.array_equal(y[~finite], z[~finite], equal_nan=True):
-            return float("inf")
-        most, scale = (np.abs(numbers[finite]).max(initial=0) for numbers in (y - z, z))
-        found = max(found, most / scale if scale else most)
-    return float(found)
-
-
 def outputs(engine, folder):
     """What an engine gave."""
     with np.load(folder / f"{engine}.npz") as file:
         return list(file.values())
 
 
-def run_environment():
-    """That of this process, but for what would make each start compile each module: users have bytecode."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-
-
-def run(engine, path, folder):
+def run(engine, path, folder, python=sys.executable):
     """The figures of one process; None where the engine cannot run the model, whose last words are printed."""
-    command = [sys.executable, str(Path(__file__).with_name("engines.py")), engine, str(path), str(folder)]
+    command = [python, str(Path(__file__).with_name("engines.py")), engine, str(path), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, env=run_environment(), check=False)
     if done.returncode:
         print(f"{path.stem}: {engine} fails: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
@@ -87,8 +53,11 @@ def run(engine, path, folder):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def measured(path, engines, rounds):
-    """engine → figures, the best of some rounds; `error` is the distance of the outputs from onnxruntime's."""
+def measured(path, engines, rounds, pythons=None):
+    """engine → figures, the best of some rounds; `error` is the distance of the outputs from onnxruntime's.
+
+    pythons: engine → the Python that has it, where it is not this one.
+    """
     best = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -98,7 +67,7 @@ def measured(path, engines, rounds):
             run("jaxops-cached", path, folder)  # what it keeps is there from now on
         for _ in range(rounds):
             for engine in list(running):
-                now = run(engine, path, folder)
+                now = run(engine, path, folder, (pythons or {}).get(engine, sys.executable))
                 if now is None:
                     running.remove(engine)
                 else:

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from engines import median_call, peak
-from models import example, run_environment
+from examples import example, run_environment
 from report import geometric_mean
 from rich.console import Console
 from rich.table import Table
@@ -26,13 +26,25 @@ NAMES = ("resnet50", "mobilenet_v3_large", "convnext_tiny", "vit_b_16", "bert_ba
 
 
 def by_torch(path):
-    import export
+    from modules import module
+
+    # As the files are: no dropout, and statistics of normalizations that are data.
+    model = module(path)
+    return torch_step(model, [p for p in model.parameters() if p.requires_grad], path)
+
+
+def by_onnx2torch(path):
+    import onnx2torch
+    from peers import weights_in_buffers
+
+    model = onnx2torch.convert(path).eval()
+    weights = [*model.parameters(), *weights_in_buffers(model).values()]
+    return torch_step(model, [w.requires_grad_() for w in weights], path)
+
+
+def torch_step(model, parameters, path):
     import torch
 
-    torch.manual_seed(0)
-    model, _ = export.MODELS[path.stem]()
-    model.train(False)  # as the files are: no dropout, and statistics of normalizations that are data
-    parameters = [p for p in model.parameters() if p.requires_grad]
     (x,) = map(torch.from_numpy, example(path).values())
 
     def step():
@@ -49,43 +61,79 @@ def by_torch(path):
 
 
 def by_jaxops(path, transformable=False):
-    import jax
-    import jax.numpy as jnp
-
     import jaxops.onnx
 
     model = jaxops.onnx.load(path)
-    names = [name for name, value in model.params.items() if jnp.issubdtype(value.dtype, jnp.floating)]
-    (x,) = example(path).values()
     apply = model.apply
     if transformable:
-        prepare, run = model.specialize(x, transformable=True)
-        apply = lambda params, x: run(prepare(params), x)  # noqa: E731
+        prepare, run = model.specialize(example(path), transformable=True)
+        apply = lambda params, inputs: run(prepare(params), inputs)  # noqa: E731
+    return jax_step(model.params, apply, path)
 
-    def loss(trained, fixed, x):
-        return jnp.square(jax.tree.leaves(apply({**fixed, **trained}, x))[0]).mean()
 
-    def update(trained, fixed, x):
-        value, gradients = jax.value_and_grad(loss)(trained, fixed, x)
+def by_peer(name, path):
+    """By another function of JAX."""
+    from peers import PEERS
+
+    return jax_step(*PEERS[name].function(str(path), example(path)), path)
+
+
+def jax_step(params, apply, path):
+    import jax
+    import jax.numpy as jnp
+
+    inputs = example(path)
+
+    def loss(trained, fixed, inputs):
+        return jnp.square(jax.tree.leaves(apply({**fixed, **trained}, inputs))[0]).mean()
+
+    def update(trained, fixed, inputs):
+        value, gradients = jax.value_and_grad(loss)(trained, fixed, inputs)
         return jax.tree.map(lambda p, g: p - RATE * g, trained, gradients), value
 
-    params = jax.device_put(model.params)
+    params = dict(jax.device_put(params))
+    names = [name for name, value in params.items() if jnp.issubdtype(value.dtype, jnp.floating)]
     trained = {name: params.pop(name) for name in names}
     compiled = jax.jit(update, donate_argnums=0)
 
     def step():
         nonlocal trained
-        trained, value = compiled(trained, params, x)
+        trained, value = compiled(trained, params, inputs)
         return float(value)
 
     return step
+
+
+def by_tinygrad(path):
+    from peers import PEERS
+    from tinygrad import Tensor, TinyJit
+
+    runner, weights = PEERS["tinygrad"].opened(path)
+    for name, w in weights.items():
+        runner.graph_values[name] = weights[name] = w.contiguous().realize()
+    inputs = {name: Tensor(x).realize() for name, x in example(path).items()}
+
+    @TinyJit
+    def update(**inputs):
+        loss = next(iter(runner(inputs).values())).square().mean()
+        gradients = loss.gradient(*weights.values())
+        for w, g in zip(weights.values(), gradients, strict=True):
+            w.assign(w - RATE * g)
+        return loss.realize(*weights.values())
+
+    return lambda: update(**inputs).item()
 
 
 ENGINES = {
     "torch": by_torch,
     "jaxops": by_jaxops,
     "jaxops-pair": functools.partial(by_jaxops, transformable=True),
+    "jaxonnxruntime": functools.partial(by_peer, "jaxonnxruntime"),
+    "torchax": functools.partial(by_peer, "torchax"),
+    "onnx2torch": by_onnx2torch,
+    "tinygrad": by_tinygrad,
 }
+DEFAULTS = "torch", "jaxops", "jaxops-pair"
 
 
 def measure(engine, path):
@@ -97,8 +145,8 @@ def measure(engine, path):
     return {"start": start, "step": median_call(step), "peak": peak(), "loss": loss}
 
 
-def run(engine, path):
-    command = [sys.executable, __file__, "--worker", engine, str(path)]
+def run(engine, path, python=sys.executable):
+    command = [python, __file__, "--worker", engine, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, env=run_environment(), check=False)
     if done.returncode:
         raise SystemExit(f"{path.stem}: {engine} fails: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
@@ -124,7 +172,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", default=NAMES)
-    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=DEFAULTS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
