@@ -45,6 +45,7 @@ _MOVES: dict[str, _Rule] = {
     "select_n": lambda index, *cases: np.choose(index, cases) if index.ndim else cases[int(index)],
     "slice": _sliced,
     "stop_gradient": lambda x: x,
+    "stored": lambda x: x,
     "squeeze": lambda x, dimensions: np.squeeze(x, dimensions),
     "transpose": lambda x, permutation: x.transpose(permutation),
 }

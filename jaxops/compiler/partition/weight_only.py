@@ -17,7 +17,7 @@ _SMALL = 1 << 20
 # take. Llama of 110 M with 4-bit weights: 0.4 of the time, and the memory that each call would take anew.
 _GROWN = 1 / 4
 # Operations that cost nothing, or are part of the one that reads them.
-_FREE = IN_ORDER | {"optimization_barrier"}
+_FREE = IN_ORDER | {"optimization_barrier", "stored"}
 # A row of no more bytes costs less where it lies than as a value of its own, which each call would hand over: of
 # ConvNeXt's depthwise filters, 49 rows each, there were 882.
 _ROW = 1 << 14

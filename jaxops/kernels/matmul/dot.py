@@ -29,6 +29,9 @@ _BFLOAT16 = {"bfloat16", "BF16_BF16_F32"}
 # kind, whose maker was not noted, they took 1.3 → 2.0.
 _AMX = {"amx_bf16"}
 _FAST = _AMX, {"avx512_bf16", "AuthenticAMD"}
+# With this many columns, as of the words of a language model, weights (K, N) are kept as (N, K): the file has them so for
+# the embedding, and no second table is made. In JAX 0.11 both are as fast; in 0.10 see `_in_panels`.
+_MANY_COLUMNS = 40_000
 # A row times a matrix takes as long as to read the matrix: 1×768×3072 0.6 ms, in bfloat16 2.8.
 _FEW_ROWS = 8
 # See `_reads_rows`.
@@ -94,7 +97,7 @@ def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any])
         return None
     rest = [d for axis, d in enumerate(a.shape) if axis not in over_a]
     rows, (over,) = math.prod(rest), over_b
-    turns = target.prepared and (_reads_columns(b) if over == 0 else _reads_rows(b, rows))
+    turns = target.prepared and (_reads_columns(b, rows) if over == 0 else _reads_rows(b, rows))
     over = 1 - over if turns else over
     # XLA makes float32 of all weights for one row: a perceptron of four layers takes 10.8 ms, with two rows 1.0.
     is_row = b.dtype == jnp.bfloat16 and isinstance(rows, int) and rows == 1
@@ -117,10 +120,10 @@ def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any])
     return multiply
 
 
-def _reads_columns(b: Any) -> bool:
+def _reads_columns(b: Any, rows: Any) -> bool:
     """Tells whether a CPU multiplies faster with weights (K, N) that are prepared as (N, K)."""
-    # They need not be packed at each call then: 64×768×3072 3.1 → 1.8 and 0.7 → 0.5 ms.
-    return b.dtype in (jnp.bfloat16, jnp.int8)
+    # Those of bfloat16 and int8 need not be packed at each call then: 64×768×3072 3.1 → 1.8 and 0.7 → 0.5 ms.
+    return b.dtype in (jnp.bfloat16, jnp.int8) or (b.dtype == jnp.float32 and b.shape[1] >= _MANY_COLUMNS and rows != 1)
 
 
 def _reads_rows(b: Any, rows: Any) -> bool:
