@@ -29,8 +29,8 @@ _BFLOAT16 = {"bfloat16", "BF16_BF16_F32"}
 # kind, whose maker was not noted, they took 1.3 → 2.0.
 _AMX = {"amx_bf16"}
 _FAST = _AMX, {"avx512_bf16", "AuthenticAMD"}
-# With this many columns, as of the words of a language model, weights (K, N) are kept as (N, K): the file has them so for
-# the embedding, and no second table is made. In JAX 0.11 both are as fast; in 0.10 see `_in_panels`.
+# With this many columns, as of the words of a language model, weights (K, N) are kept as (N, K): the file has them so
+# for the embedding, and no second table is made. In JAX 0.11 both are as fast; for 0.10 see `_in_panels`.
 _MANY_COLUMNS = 40_000
 # A row times a matrix takes as long as to read the matrix: 1×768×3072 0.6 ms, in bfloat16 2.8.
 _FEW_ROWS = 8
