@@ -141,11 +141,13 @@ def _in_panels(target: Target, b: Any, over: int, rows: Any) -> bool:
 
     XLA of JAX 0.10 packs the matrix at each call, (K, N) from 49 rows on, and takes memory for it from Linux each time,
     if it is larger than what glibc keeps: 64×768×50257 takes 58 → 22 ms, 32 rows of (N, K) 48 → 16, 8×8192×8192
-    76 → 18, 32×4096×4096 21 → 8. From 96 rows on it multiplies in another way.
+    76 → 18, 32×4096×4096 21 → 8. From 96 rows on it multiplies in another way. Where weights are not prepared, (K, N)
+    may be a table of words transposed, which panels would make a second table of at each call.
     """
     is_large = b.dtype == jnp.float32 and b.size * b.dtype.itemsize > _LARGE
     fewest = _FEWEST_OF_COLUMNS if over == 0 else 2
-    return target.packs_whole and is_large and isinstance(rows, int) and fewest <= rows <= _MOST_PANEL_ROWS
+    is_few = isinstance(rows, int) and fewest <= rows <= _MOST_PANEL_ROWS
+    return target.packs_whole and is_large and is_few and (target.prepared or over == 1)
 
 
 def _panels(a: Any, b: Any, over_a: Sequence[int], over: int, options: Mapping[str, Any]) -> Any:
