@@ -11,7 +11,7 @@ from xml.sax.saxutils import quoteattr
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
+import openvino_peer
 
 from jaxops.openvino import load
 
@@ -152,7 +152,7 @@ def single(
 def run_by_plugin(file: File, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The outputs of OpenVINO's CPU plugin, in float32."""
     with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):  # it starts a process
-        openvino = pytest.importorskip("openvino", reason=REASON)
+        openvino = openvino_peer.imported()
         core = openvino.Core()
         model = core.read_model(file.xml, file.bin or None)
         exact = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}  # no rounded inputs

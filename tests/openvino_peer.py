@@ -12,6 +12,13 @@ import pytest
 REASON = "OpenVINO itself is the second opinion; pip install openvino"
 
 
+def imported() -> Any:
+    """OpenVINO; skips the test where it is not installed."""
+    # Its import sends a message to its authors, in a process forked from this one, unless it runs in CI.
+    with mock.patch.dict(os.environ, {"CI": "true"}):
+        return pytest.importorskip("openvino", reason=REASON)
+
+
 def runtime(
     opset: int,
     op: str,
@@ -25,9 +32,8 @@ def runtime(
 
     reference: by the reference implementation, which must know the sizes of the outputs beforehand.
     """
-    # Its import sends a message to its authors, in a process forked from this one, unless it runs in CI.
+    openvino = imported()
     with mock.patch.dict(os.environ, {"CI": "true"}):
-        openvino = pytest.importorskip("openvino", reason=REASON)
         factory = pytest.importorskip("openvino.utils.node_factory", reason=REASON).NodeFactory(f"opset{opset}")
     arrays = [np.asarray(x) for x in inputs]
     kinds = openvino.op

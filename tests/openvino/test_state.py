@@ -6,8 +6,9 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import openvino_peer
 import pytest
-from openvino_files import REASON, File, assert_close, written_package
+from openvino_files import File, assert_close, written_package
 from openvino_models import cache, counter, variable
 
 from jaxops.errors import ModelError, SignatureError, UnsupportedError
@@ -18,7 +19,7 @@ PORT = "<dim>-1</dim>"
 
 def request_of(file):
     with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):  # it starts a process
-        openvino = pytest.importorskip("openvino", reason=REASON)
+        openvino = openvino_peer.imported()
         core = openvino.Core()
         model = core.read_model(file.xml, file.bin or None)
         return core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
