@@ -10,7 +10,7 @@ from openvino_files import assert_close, written_package
 
 from jaxops.openvino import load
 
-FOLDER = Path(__file__).parent / "nncf"
+FOLDER = Path(__file__).parents[1] / "models/nncf"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.xml"))
 WORDS = np.array([[1, 5, 15], [0, 9, 2]])
 IMAGES = np.random.default_rng(9).random((2, 3, 8, 8), np.float32)
