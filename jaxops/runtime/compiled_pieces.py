@@ -172,7 +172,7 @@ class GraphRunner:
         # Nothing can be read of what a transformation follows: such a call is one piece.
         traced = not concrete and any(isinstance(x, Tracer) for x in (*params.values(), *leaves))
         static, part = (graph, 0, len(graph.nodes), not traced), None
-        if concrete and has_buckets(graph, inputs, self.buckets) and not is_on_mesh((params, inputs)):
+        if concrete and self.buckets and has_buckets(graph, inputs, self.buckets) and not is_on_mesh((params, inputs)):
             return self._call_rounded(static, inputs, params, rng, ours)
         try:
             if ours and concrete:
