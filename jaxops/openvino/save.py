@@ -77,10 +77,13 @@ class _Edited:
         self.values: dict[Element, np.ndarray] = {}
         self._elements: dict[int, tuple[Element, Element]] = {}  # the id() of a layer → its element, and its net's
         self._next: dict[Element, int] = {}  # net → an id that no layer has
+        self._edges: dict[tuple[Element, int, int], Element] = {}  # net, layer, port that is read → the edge to it
         self._walk(opened.net, root)
 
     def _walk(self, net: Net, element: Element) -> None:
         self._next[element] = max((layer.id for layer in net.layers), default=0) + 1
+        for edge in element.iterfind("edges/edge"):
+            self._edges[element, int(edge.get("to-layer", "")), int(edge.get("to-port", ""))] = edge
         for layer, child in zip(net.layers, element.iterfind("layers/layer"), strict=True):
             self._elements[id(layer)] = child, element
             for name, body in layer.bodies.items():
@@ -125,10 +128,7 @@ class _Edited:
     def connect(self, source: Element, layer: Layer, position: int) -> None:
         """Lets an input of a layer read the only output of an added layer."""
         _, net = self._elements[id(layer)]
-        reader = layer.id, layer.inputs[position].id
-        edges = net.iterfind("edges/edge")
-        edge = next(edge for edge in edges if (int(edge.get("to-layer", "")), int(edge.get("to-port", ""))) == reader)
-        _leave(edge, source)
+        _leave(self._edges[net, layer.id, layer.inputs[position].id], source)
 
     def connect_added(self, source: Element, reader: Element, layer: Layer) -> None:
         """Adds an edge between two added layers. reader: the copy of `layer`."""
@@ -233,15 +233,15 @@ class _Places:
         written twice if its two weights differ now.
         """
         claims: dict[int, dict[str, list[Place]]] = {}  # Constant → the names of what is made of it → the inputs
-        converts = [layer for layer in linked.needed if is_decompression(layer, linked)]
+        converts = dict.fromkeys(layer.id for layer in linked.needed if is_decompression(layer, linked))
         for (reader, position), (source, _) in linked.sources.items():
             direct = is_constant(linked.layers[source]) and names.get((source, 0)) in self._params
-            if direct and not any(layer.id == reader for layer in converts):
+            if direct and reader not in converts:
                 claims.setdefault(source, {}).setdefault(names[source, 0], []).append((reader, position))
-        for layer in converts:
-            if names[layer.id, 0] in self._params:
-                constant = linked.sources[layer.id, 0][0]
-                claims.setdefault(constant, {}).setdefault(names[layer.id, 0], []).append((layer.id, 0))
+        for convert in converts:
+            if names[convert, 0] in self._params:
+                constant = linked.sources[convert, 0][0]
+                claims.setdefault(constant, {}).setdefault(names[convert, 0], []).append((convert, 0))
         for constant, readers in claims.items():
             self._placed.update(self._params[name] for name in readers)
             if all(self._is_original(self._params[name]) for name in readers):
