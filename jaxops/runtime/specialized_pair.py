@@ -107,20 +107,19 @@ def _call(specialized: Specialized, transformable: bool) -> Callable[..., Any]:
     def run(*arguments: Any) -> list[Any]:
         return under_auto_axes(specialized.run, *arguments, like=arguments[2])
 
-    function = run if transformable else _refusing(run)
+    hint = "model.specialize(..., transformable=True) leaves these out"
+    function = run if transformable else untransformable(run, "specialize: `run`", hint)
     # JAX takes options for what is compiled by itself.
     alone, inside = jax.jit(function, compiler_options=specialized.options), jax.jit(function)
     return lambda *arguments: (inside if tracing() or _are_traced(arguments) else alone)(*arguments)
 
 
-def _refusing(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the function, which says what to do where it is mapped or differentiated."""
+def untransformable(fn: Callable[..., Any], subject: str, hint: str) -> Callable[..., Any]:
+    """Returns the function, which says what to do where JAX maps or differentiates it."""
 
     def refuse(*_: Any) -> NoReturn:
-        raise UnsupportedError(
-            "specialize: `run` has forms without a derivative and without a batching rule\n"
-            "  hint    model.specialize(..., transformable=True) leaves these out"
-        )
+        problem = f"{subject} has forms without a derivative and without a batching rule"
+        raise UnsupportedError(f"{problem}\n  hint    {hint}")
 
     mapped = custom_vmap(fn)
     mapped.def_vmap(refuse)

@@ -42,7 +42,7 @@ def by_genai(folder):
 
 
 def by_step(folder):
-    """A jitted step for each token, as README shows it."""
+    """A jitted step for each token, with prepared parameters."""
     import jax
 
     import jaxops.onnx
@@ -50,11 +50,12 @@ def by_step(folder):
     model = jaxops.onnx.load(folder / "model.onnx")
     decoder = jaxops.onnx.decoder(model, length=LENGTH)
     step = jax.jit(decoder, donate_argnums=1)
-    state, logits = step(model.params, decoder.init(1), prompt())
+    prepared = decoder.prepare(model.params)
+    state, logits = step(prepared, decoder.init(1), prompt())
     token = logits[:, -1].argmax(-1)
     yield step._cache_size()
     for _ in range(TOKENS - 1):
-        state, logits = step(model.params, state, token)
+        state, logits = step(prepared, state, token)
         token = logits.argmax(-1).block_until_ready()
         yield step._cache_size()
 
@@ -78,11 +79,12 @@ def by_scan(folder):
 
         return jax.lax.scan(one, (state, token), length=TOKENS - 1)[1]
 
-    state, logits = prefill(model.params, step.init(1), prompt())
-    generate(model.params, state, logits[:, -1].argmax(-1)).block_until_ready()
+    prepared = step.prepare(model.params)
+    state, logits = prefill(prepared, step.init(1), prompt())
+    generate(prepared, state, logits[:, -1].argmax(-1)).block_until_ready()
     yield 2
     start = time.perf_counter()
-    generate(model.params, state, logits[:, -1].argmax(-1)).block_until_ready()
+    generate(prepared, state, logits[:, -1].argmax(-1)).block_until_ready()
     yield (time.perf_counter() - start) / (TOKENS - 1)
 
 

@@ -1,4 +1,8 @@
-"""Products of dequantized arrays become products of their integers, which the scales multiply afterwards."""
+"""Products of dequantized arrays become products of their integers, which the scales multiply afterwards.
+
+A product of floats with dequantized blocks, such as weights of 4 bits, reads the packed integers where these are
+prepared: floats of all of them would take eight times as many bytes.
+"""
 
 import dataclasses
 import functools
@@ -13,6 +17,7 @@ from jaxops.compiler.primitives import DIFFERENTIATED, called_jaxpr, jaxprs
 from jaxops.kernels.convolution.convolve import convolution
 from jaxops.kernels.convolution.integer import dequantized_convolution
 from jaxops.kernels.dequantize import Quantized, dequantize
+from jaxops.kernels.matmul.block_quantized import packed_product
 from jaxops.kernels.matmul.int8 import dequantized_dot
 from jaxops.kernels.named_call import named_call
 from jaxops.kernels.target import Target
@@ -35,6 +40,12 @@ def integer_products(program: Program, target: Target) -> Program:
     def type_of(v: Any) -> Any:
         return jax.typeof(v.value) if isinstance(v, Constant) else types[v]
 
+    def moved(operation: Operation, operand: Operand) -> int:
+        """Adds the operation for another operand; returns its result."""
+        operations.append(operation_of(_only(operation), [operand], [len(types)], types, operation.scope))
+        types.append(operations[-1].equation.outvars[0].aval)
+        return len(types) - 1
+
     for operation in program.operations:
         equation, call = operation.equation, operation.params.get("call")
         leaves, tree = jax.tree.flatten([sources.get(v, v) for v in operation.operands])
@@ -44,10 +55,13 @@ def integer_products(program: Program, target: Target) -> Program:
         elif (operand := _identity_of(operation)) in sources:
             sources[operation.results[0]] = sources[operand]
         elif operation.name in _MOVES and isinstance(operands[0], Quantized) and operands[0].has_one_scale:
-            numbers, value = leaves[0], len(types)
-            operations.append(operation_of(_only(operation), [numbers], [value], types, operation.scope))
-            types.append(operations[-1].equation.outvars[0].aval)
-            sources[operation.results[0]] = sources[operation.operands[0]].with_numbers(value)
+            source = sources[operation.operands[0]]
+            sources[operation.results[0]] = source.with_numbers(moved(operation, source.numbers))
+        elif operation.name == "transpose" and isinstance(operands[0], Quantized) and operands[0].block:
+            transposed = [moved(operation, v) for v in leaves]
+            sources[operation.results[0]] = sources[operation.operands[0]].transposed(
+                transposed, operation.params["permutation"]
+            )
         elif len(leaves) > len(operands) and (form := _form(equation, operands, target)) is not None:
             values = [v for v in leaves if not isinstance(v, Constant)]
             fn = jax.jit(functools.partial(_call, form, tree, leaves))
@@ -93,7 +107,9 @@ def _form(equation: Any, operands: Sequence[Any], target: Target) -> Callable[..
     operands: a `Quantized` of types, or a type, each; the function takes arrays alike.
     """
     x, w = operands if len(operands) == 2 else (None, None)
-    if isinstance(x, Quantized) and isinstance(w, Quantized):
+    if isinstance(w, Quantized) and w.block and target.prepared and equation.primitive.name == "dot_general":
+        return packed_product(x, w, equation.params["dimension_numbers"])
+    if isinstance(x, Quantized) and isinstance(w, Quantized) and not (x.block or w.block):
         if equation.primitive.name == "dot_general":
             return dequantized_dot(x, w, equation.params["dimension_numbers"])
         if named_call(equation) is convolution and not equation.params["call"].transforms:

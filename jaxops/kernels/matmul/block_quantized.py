@@ -12,6 +12,7 @@ take 50.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxops.kernels.dequantize import Quantized
 from jaxops.kernels.matmul.dot import Multiply, bilinear, dot
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
@@ -48,6 +50,43 @@ def block_quantized_dot(a: jax.Array, b: jax.Array, scales: jax.Array, zeros: ja
     numbers; a zero is 2^(bits - 1) where they are None. The last block may have more elements than K asks for.
     """
     return _dot(a, b, scales, *([] if zeros is None else [zeros]), bits=bits)
+
+
+def packed_product(a: Any, w: Quantized, dimensions: Any) -> Callable[[Any, Quantized], jax.Array] | None:
+    """Returns the function that computes `lax.dot_general` of floats and dequantized blocks by packed integers.
+
+    None where the blocks do not lie along the sum, or fill no whole bytes. a, w: the types of the operands; both
+    functions take a dequantized `a`, too. What is packed takes the bytes of the integers at most, so it pays where it
+    is prepared.
+    """
+    (over_a, over_w), (batch, _) = dimensions
+    kind = w.numbers.dtype
+    bits = jnp.iinfo(kind).bits
+    if batch or len(over_w) != 1 or w.numbers.ndim != 2 or w.axis != over_w[0] or w.block * bits % 8:
+        return None
+    if not isinstance(a, Quantized) and a.dtype != jnp.float32:
+        return None
+    middle = np.int32(0 if kind.name.startswith("u") else 2 ** (bits - 1))
+
+    def multiply(a: Any, w: Quantized) -> jax.Array:
+        numbers, scale, *zero = (x if w.axis else lax.transpose(x, (1, 0)) for x in w.operands)
+        codes, *zeros = ((x.astype(jnp.int32) + middle).astype(jnp.uint8) for x in (numbers, *zero))
+        if not zeros:
+            zeros = [None if middle else jnp.zeros(scale.shape, jnp.uint8)]
+        a = a.floats() if isinstance(a, Quantized) else a
+        rows = lax.transpose(a, [*(axis for axis in range(a.ndim) if axis not in over_a), *over_a])
+        return block_quantized_dot(rows, _packed(codes, w.block, bits), scale, zeros[0], bits)
+
+    return multiply
+
+
+def _packed(codes: jax.Array, block: int, bits: int) -> jax.Array:
+    """Codes (N, K) of a few bits in bytes, the lowest bits first: (N, blocks, bytes of a block)."""
+    n, k = codes.shape
+    blocks, per_byte = -(-k // block), 8 // bits
+    filled = lax.pad(codes, np.uint8(0), [(0, 0, 0), (0, blocks * block - k, 0)])
+    places = lax.reshape(filled, (n, blocks, block // per_byte, per_byte))
+    return sum((places[..., k] << np.uint8(bits * k) for k in range(1, per_byte)), places[..., 0])
 
 
 def _places(x: jax.Array, bits: int) -> list[jax.Array]:

@@ -17,6 +17,8 @@ from jaxops.static import Array, array
 
 FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
 BYTES = ("int8", "uint8")
+# Of these, 1, 2 or 4 fill a byte.
+PACKABLE = (*BYTES, "int4", "uint4", "int2", "uint2")
 QUANTIZED = ("int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2", *FLOAT8, "float4_e2m1fn")
 _NEAREST_EVEN = lax.RoundingMethod.TO_NEAREST_EVEN
 

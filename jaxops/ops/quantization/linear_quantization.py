@@ -12,10 +12,11 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, element_type, flag, integer
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import DTypeError
-from jaxops.kernels.dequantize import Quantized
+from jaxops.kernels.dequantize import Quantized, spread_blocks
 from jaxops.kernels.xla_workarounds import largest, quotient, smallest
 from jaxops.ops.common.quantized_numbers import (
     BYTES,
+    PACKABLE,
     QUANTIZED,
     in_precision,
     quantized,
@@ -136,14 +137,7 @@ def spread(x: jax.Array, pattern: Layout, sizes: Sizes) -> jax.Array:
     """A scale or zero point broadcast to the sizes of the data."""
     x = lax.reshape(x, pattern.sizes)
     if pattern.axis is not None:
-        axis, rank = pattern.axis, len(sizes)
-        x = lax.broadcast_in_dim(
-            x,
-            (*pattern.sizes[: axis + 1], pattern.block, *pattern.sizes[axis + 1 :]),
-            (*range(axis + 1), *range(axis + 2, rank + 1)),
-        )
-        x = lax.reshape(x, (*pattern.sizes[:axis], pattern.sizes[axis] * pattern.block, *pattern.sizes[axis + 1 :]))
-        x = lax.slice_in_dim(x, 0, sizes[axis], axis=axis)
+        x = spread_blocks(x, pattern.axis, pattern.block, sizes[pattern.axis])
     return lax.broadcast_in_dim(x, sizes, tuple(range(len(sizes))))
 
 
@@ -188,10 +182,12 @@ def _dequantize(operands: tuple[jax.Array, ...], axis: int, block_size: int, tar
     pattern = scale_layout(op, "x_scale", x.shape, by.shape, axis, block_size)
     if zero:
         same_layout(op, ("x_scale", "x_zero_point"), by.shape, zero[0].shape)
-    if x.dtype.name in BYTES and by.dtype == target == jnp.float32 and block_size == 0:
+    block = pattern.block if pattern.axis is not None and x.ndim > 1 else 0
+    is_known = x.dtype.name in (PACKABLE if block else BYTES) and (block or not block_size)
+    if is_known and by.dtype == target == jnp.float32:
         is_zero = [is_static(z) and not z.any() for z in zero]
         nonzero = [wide(z) for z, nothing in zip(zero, is_zero, strict=True) if not nothing]
-        y = Quantized((x, by, *nonzero), axis % max(x.ndim, 1)).floats()
+        y = Quantized((x, by, *nonzero), axis % max(x.ndim, 1), block).floats()
         return assert_sizes(op, y, x.shape, target)
     integers = wide(x)
     if zero:

@@ -17,17 +17,18 @@ import numpy as np
 from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
 from jaxops.dtypes import as_traced, canonical, is_float
-from jaxops.errors import BoundsError, DTypeError, JaxopsError, ModelError, ShapeError, SignatureError, describe
+from jaxops.errors import DTypeError, JaxopsError, ModelError, ShapeError, SignatureError, describe
 from jaxops.graph.nodes import Graph, Value
 from jaxops.progress import progress, step
 from jaxops.runtime.arguments import to_operand
+from jaxops.runtime.prepared_params import PreparedParams, prepared, run_prepared
 from jaxops.runtime.x64 import in_64_bits, is_on, under_its_x64, x64_on
 from jaxops.signature_errors import explained
 from jaxops.static import Dim, Undecided, symbolic_shape
 from jaxops.tools.generate.cache_inputs import Cache, find_caches, is_circular, windows_of
 from jaxops.tools.generate.needed_sizes import numbers_needed
-from jaxops.tools.generate.step_inputs import Tokens, dtype_of, filled as filled_input, is_filled
-from jaxops.tools.generate.table_bounds import first_beyond
+from jaxops.tools.generate.step_inputs import Tokens, dtype_of, filled_input, is_filled, is_mask, tokens_input
+from jaxops.tools.generate.table_bounds import reaches
 from jaxops.tools.inspect.overview import Row, overview
 from jaxops.tools.inspect.tables import Report, Table
 
@@ -79,7 +80,7 @@ class Decoder(Report):
     def __init__(self, model: Decodable, cache: Mapping[str, str] | None, length: int) -> None:
         self.length, self.x64 = length, model.x64
         self._model = model
-        self._tokens = _tokens_input(model.inputs, cache or {})
+        self._tokens = tokens_input(model.inputs, cache or {})
         batch = self._tokens.shape[0] if self._tokens.shape else None
         windows = windows_of(model.graph)
         self.caches: tuple[Cache, ...] = find_caches(model.inputs, model.outputs, cache, batch, windows)
@@ -89,7 +90,7 @@ class Decoder(Report):
                 one.shape(1, length)
         grown = {c.past.name for c in self.caches}
         other_inputs = [v for v in model.inputs if v.name not in grown and v is not self._tokens]
-        self._mask = next((v for v in other_inputs if _is_mask(v)), None)
+        self._mask = next((v for v in other_inputs if is_mask(v)), None)
         self._rest = tuple(v for v in other_inputs if v is not self._mask)
         presents = {c.present.name for c in self.caches}
         self._logits = next((k for k, v in enumerate(model.outputs) if v.name not in presents), -1)
@@ -98,7 +99,7 @@ class Decoder(Report):
         # Then a mask of the caches would have to forget, too.
         self._endless = self._mask is None and all(is_circular(model.graph, c.past.name) for c in self.caches)
         self._reaches = False  # whether it is known that `length` tokens have positions
-        self._compiled = jax.jit(self._step)
+        self._compiled = jax.jit(self._run)
 
     def _table(self) -> Table:
         mask = [] if self._mask is None else [self._mask]
@@ -162,12 +163,35 @@ class Decoder(Report):
             return None
         return jnp.zeros((batch, self.length), dtype_of(self._mask)).at[:, :count].set(1)
 
+    @explained
+    @under_its_x64
+    def prepare(self, params: Mapping[str, Any], /, *, batch: int = 1, **named: Any) -> PreparedParams:
+        """Returns the parameters with what a step computes from them alone, for steps of one token for each sample.
+
+        A step takes them in place of `params`: then it need not pack weights, or turn them, once for each token.
+        Weights of 2, 4 or 8 bits that DequantizeLinear gives scales for blocks stay integers. Steps with other numbers
+        of tokens, such as a prompt, take them too. batch: the number of samples. named: as for a step; arrays, or a
+        `jax.ShapeDtypeStruct` for each.
+        Returns a pytree, which is prepared again when the parameters change. JAX cannot map or differentiate a step by
+        it.
+
+        >>> import jaxops.onnx
+        >>> model = jaxops.onnx.load("notebooks/verses.onnx")
+        >>> step = decoder(model, length=64)
+        >>> prepared = step.prepare(model.params)
+        >>> state, logits = step(prepared, step.init(batch=1), jnp.array([[20, 5, 1]]))
+        """
+        tokens = jax.ShapeDtypeStruct((batch, 1), canonical(dtype_of(self._tokens)))
+        state = jax.eval_shape(lambda: self.init(batch))
+        return prepared(self._step, params, state, tokens, named)
+
     def __call__(
-        self, params: Mapping[str, Any], state: DecoderState, tokens: Any, /, **named: Any
+        self, params: Mapping[str, Any] | PreparedParams, state: DecoderState, tokens: Any, /, **named: Any
     ) -> tuple[DecoderState, jax.Array]:
         """Takes one step: returns (the state with these tokens, the logits).
 
-        tokens: integers (B,), one for each sample; or (B, n), such as a prompt. params: as for `model.apply`.
+        tokens: integers (B,), one for each sample; or (B, n), such as a prompt. params: as for `model.apply`, or what
+        `prepare` returns for them.
         named: further inputs of the model, such as `encoder_hidden_states`, at each step. You may also give inputs that
         the decoder would fill: position_ids, and the attention mask of these tokens, (B, n), with 0 for padding.
         Returns logits (B, n, V), or (B, V) for tokens of shape (B,). After more than `length` tokens they are NaN,
@@ -208,6 +232,10 @@ class Decoder(Report):
                     f"  hint    give it by name at each step: step(params, state, tokens, {name}=…)"
                 )
         return batched, {name: to_operand(formals[name], value) for name, value in named.items()}
+
+    def _run(self, params: Any, *arguments: Any) -> tuple[DecoderState, jax.Array]:
+        is_prepared = isinstance(params, PreparedParams)
+        return run_prepared(self._step, params, *arguments) if is_prepared else self._step(params, *arguments)
 
     def _step(
         self, params: Any, state: DecoderState, tokens: jax.Array, named: Mapping[str, Any]
@@ -281,26 +309,11 @@ class Decoder(Report):
         shapes = {name: array.shape for name, array in state.caches.items()}
         filled, caches = self._last_step(batch, count, shapes)
         specs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (params, {**named, **caches}))
-        program = jax.make_jaxpr(
-            lambda filled_inputs, params, other_inputs: self._model.apply(params, **{**filled_inputs, **other_inputs})
-        )
-        try:
-            out_of_bounds = first_beyond(program(filled, *specs), jax.tree.leaves(filled))
-        except BoundsError as error:  # the places follow from the sizes
-            raise ShapeError(
-                f"decoder: {self.length} tokens are more than a table of the model has: {error}\n"
-                "  hint    decoder(model, length=…) with at most that size"
-            ) from error
-        except (JaxopsError, Undecided):  # the trace with a symbol raises it too, and says where
-            return
-        if out_of_bounds is not None:
-            most = self.length - (out_of_bounds.row - out_of_bounds.rows + 1)
-            raise ShapeError(
-                f"decoder: the last of {self.length} tokens reads row {out_of_bounds.row} of a table of "
-                f"{out_of_bounds.rows} rows, "
-                f"in {out_of_bounds.where or 'the model'}\n  hint    decoder(model, length={most}), or fewer"
-            )
-        self._reaches = True
+
+        def last_step(filled_inputs: Any, params: Any, other_inputs: Any) -> Any:
+            return self._model.apply(params, **{**filled_inputs, **other_inputs})
+
+        self._reaches = reaches(jax.make_jaxpr(last_step), filled, specs, self.length)
 
     def _last_step(self, batch: int, count: int, shapes: Mapping[str, tuple[Any, ...]]) -> tuple[Any, Any]:
         """The inputs of a step of the last `count` tokens: (those that are filled, shapes and types of the tokens and
@@ -367,6 +380,7 @@ def decoder(model: Decodable, cache: Mapping[str, str] | None = None, *, length:
     fixed size in place, and that input is filled. Circular caches hold the last `length` tokens, of any number. Sliding
     ones (`sliding_window_cache` of GroupQueryAttention) have as many rows as their window.
     length: the most tokens of prompt and continuation; the size of caches that are written in place.
+    `step.prepare(params)` computes once what steps need of the parameters alone; files with DequantizeLinear need it.
     Raises ModelError if the model has no cache, or one that does not grow, SignatureError for a name that it does not
     have.
 
@@ -383,18 +397,3 @@ def decoder(model: Decodable, cache: Mapping[str, str] | None = None, *, length:
     (20, 1)
     """
     return Decoder(model, cache, length)
-
-
-def _tokens_input(inputs: tuple[Value, ...], caches: Mapping[str, str]) -> Value:
-    for value in inputs:
-        integers = value.dtype is not None and value.dtype.kind in "iu"
-        other = value.name in caches or is_filled(value) or "mask" in value.name.lower()
-        if integers and not other and (value.shape is None or len(value.shape) == 2):
-            return value
-    raise ModelError(f"no input for tokens was found, integers (B, n): the inputs are {', '.join(map(str, inputs))}")
-
-
-def _is_mask(value: Value) -> bool:
-    name = value.name.lower()
-    of_encoder = "encoder" in name.replace("decoder", "") or "cross" in name
-    return "mask" in name and not of_encoder and (value.shape is None or len(value.shape) == 2)

@@ -1,6 +1,6 @@
 """The inputs of a decoder that follow from the tokens so far: positions, lengths and the like, found by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.dtypes import canonical
+from jaxops.errors import ModelError
 from jaxops.graph.nodes import Value
 from jaxops.static import Dim, StaticValue
 
@@ -43,7 +44,7 @@ def is_filled(value: Value) -> bool:
     return _kind(value) in _FILLED
 
 
-def filled(value: Value, tokens: Tokens) -> Any:
+def filled_input(value: Value, tokens: Tokens) -> Any:
     """Such an input for a step of these tokens."""
     return _FILLED[_kind(value)](value, tokens)
 
@@ -99,3 +100,20 @@ _FILLED: dict[str, Callable[[Value, Tokens], Any]] = {
     # Of a file that holds the decoders of the first and of later tokens: it has a cache.
     "use_cache_branch": lambda value, tokens: StaticValue(np.ones([1] * len(value.shape or ()), bool)),
 }
+
+
+def tokens_input(inputs: tuple[Value, ...], caches: Collection[str]) -> Value:
+    """Returns the input for the tokens. caches: the names of inputs that are caches."""
+    for value in inputs:
+        integers = value.dtype is not None and value.dtype.kind in "iu"
+        other = value.name in caches or is_filled(value) or "mask" in value.name.lower()
+        if integers and not other and (value.shape is None or len(value.shape) == 2):
+            return value
+    raise ModelError(f"no input for tokens was found, integers (B, n): the inputs are {', '.join(map(str, inputs))}")
+
+
+def is_mask(value: Value) -> bool:
+    """Tells whether an input is the mask of the tokens, past and new."""
+    name = value.name.lower()
+    of_encoder = "encoder" in name.replace("decoder", "") or "cross" in name
+    return "mask" in name and not of_encoder and (value.shape is None or len(value.shape) == 2)

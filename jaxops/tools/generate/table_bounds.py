@@ -9,6 +9,8 @@ import numpy as np
 
 from jaxops.compiler.ir import interpret
 from jaxops.compiler.primitives import called_jaxpr
+from jaxops.errors import BoundsError, JaxopsError, ShapeError
+from jaxops.static import Undecided
 
 # Gives an array, which is computed only where a table is read: to compute all of them takes a quarter of a trace.
 _Value = Callable[[], Any]
@@ -64,3 +66,27 @@ def _checked(eqn: Any, positions: Any) -> list[Beyond]:
         if column.size and column.max() > last:
             reads.append(Beyond(sizes[axis], int(column.max()), where))
     return reads
+
+
+def reaches(program: Callable[..., Any], filled: Any, types: Sequence[Any], length: int) -> bool:
+    """Tells whether it is known that the last of `length` tokens is in each table, such as that of the positions.
+
+    program: gives the jaxpr of the last step for the inputs that a decoder fills, and for the types of the others.
+    Raises ShapeError if it is not in one.
+    """
+    try:
+        out_of_bounds = first_beyond(program(filled, *types), jax.tree.leaves(filled))
+    except BoundsError as error:  # the places follow from the sizes
+        raise ShapeError(
+            f"decoder: {length} tokens are more than a table of the model has: {error}\n"
+            "  hint    decoder(model, length=…) with at most that size"
+        ) from error
+    except (JaxopsError, Undecided):  # the trace with a symbol raises it too, and says where
+        return False
+    if out_of_bounds is not None:
+        most = length - (out_of_bounds.row - out_of_bounds.rows + 1)
+        raise ShapeError(
+            f"decoder: the last of {length} tokens reads row {out_of_bounds.row} of a table of {out_of_bounds.rows} "
+            f"rows, in {out_of_bounds.where or 'the model'}\n  hint    decoder(model, length={most}), or fewer"
+        )
+    return True

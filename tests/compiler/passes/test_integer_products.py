@@ -1,5 +1,7 @@
 """Matrix products and convolutions of dequantized arrays become products of their integers."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -184,3 +186,94 @@ def test_no_call_is_left_where_all_are_read_by_products():
 def test_a_program_without_calls_is_left_as_it_is():
     program = program_of(lambda x: jnp.matmul(x, x), np.ones((3, 3), np.float32))
     assert integer_products(program, TARGET) is program
+
+
+KINDS = ["int2", "uint2", "int4", "uint4", "int8", "uint8"]
+
+
+def in_blocks(kind, k, n, block, zeros, axis):
+    """Numbers (K, N), or (N, K) for axis 1, with a scale for each block along K."""
+    info, sizes = jnp.iinfo(kind), (k, n) if axis == 0 else (n, k)
+    of_blocks = tuple(-(-size // block) if a == axis else size for a, size in enumerate(sizes))
+    numbers = RNG.integers(int(info.min), int(info.max) + 1, sizes).astype(info.dtype)
+    zero = RNG.integers(int(info.min), int(info.max) + 1, of_blocks).astype(info.dtype) if zeros else None
+    return numbers, RNG.uniform(0.01, 0.1, of_blocks).astype(np.float32), zero
+
+
+def packed(fn, *args, target=TARGET, most=1e-5):
+    """The number of products with packed integers behind the pass. The program gives what the function gives."""
+    program = integer_products(program_of(fn, *args), target)
+    results = jax.jit(lambda *args: run(program, jax.tree.leaves(args)))(*args)
+    for y, expected in zip(results, jax.tree.leaves(jax.jit(fn)(*args)), strict=True):
+        np.testing.assert_allclose(y, expected, rtol=most, atol=most * np.nanmax(np.abs(expected)))
+    found = equations(jax.make_jaxpr(lambda *args: run(program, jax.tree.leaves(args)))(*args).jaxpr)
+    return sum(e.primitive.name == "block_quantized_dot" for e in found)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_of_weights_stay_packed(kind, axis, zeros):
+    numbers, by, zero = in_blocks(kind, 512, 300, 32, zeros, axis)
+
+    def fn(x, numbers, by, zero):
+        w = jo.dequantize_linear(numbers, by, zero, axis=axis, block_size=32)
+        return jnp.matmul(x, w if axis == 0 else w.T)
+
+    x = RNG.normal(size=(3, 2, 512)).astype(np.float32)
+    assert packed(fn, x, numbers, by, zero) == 1
+
+
+BLOCKS = {
+    "the last one is not full": ({"k": 500}, 1),
+    "one": ({"k": 24, "block": 32}, 1),
+    "of an odd number of 4 bits": ({"k": 15, "block": 5}, 0),
+    "across the sum": ({"k": 64, "over": 1}, 0),
+    "of a type of 16 bits": ({"k": 64, "kind": "int16"}, 0),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_blocks(name):
+    options, count = BLOCKS[name]
+    k, block, kind = options["k"], options.get("block", 32), options.get("kind", "uint4")
+    numbers, by, zero = in_blocks(kind, k, 64, block, True, 0)
+    over = options.get("over", 0)
+
+    def fn(x, numbers, by, zero):
+        w = jo.dequantize_linear(numbers, by, zero, axis=0, block_size=block)
+        return lax.dot_general(x, w, (((1,), (over,)), ((), ())))
+
+    assert packed(fn, RNG.normal(size=(4, (k, 64)[over])).astype(np.float32), numbers, by, zero) == count
+
+
+def test_values_of_blocks_that_are_no_numbers():
+    numbers, by, zero = in_blocks("uint4", 256, 2000, 32, True, 0)
+    by[3, 5], by[1, 7] = np.nan, np.inf
+
+    def fn(x, numbers, by, zero):
+        return jnp.matmul(x, jo.dequantize_linear(numbers, by, zero, axis=0, block_size=32))
+
+    x = RNG.normal(size=(3, 256)).astype(np.float32)
+    x[2, 9] = np.nan
+    assert packed(fn, x, numbers, by, zero) == 1
+
+
+def test_blocks_are_not_packed_at_each_call():
+    numbers, by, _ = in_blocks("int4", 64, 64, 32, False, 0)
+
+    def fn(x, numbers, by):
+        return jnp.matmul(x, jo.dequantize_linear(numbers, by, axis=0, block_size=32))
+
+    x = np.ones((1, 64), np.float32)
+    assert packed(fn, x, numbers, by, target=dataclasses.replace(TARGET, prepared=False)) == 0
+
+
+def test_blocks_beside_quantized_data_and_other_readers():
+    numbers, by, _ = in_blocks("int4", 64, 96, 32, False, 0)
+
+    def fn(x, numbers, by):
+        w = jo.dequantize_linear(numbers, by, axis=0, block_size=32)
+        return jnp.matmul(data(x), w), w + 1, lax.dot_general(w, w, (((0,), (0,)), ((), ())))
+
+    assert packed(fn, integers(3, 64, kind=np.uint8), numbers, by) == 2

@@ -1,0 +1,58 @@
+"""Parameters of a decoder with the values that depend on them alone, such as packed weights, computed once."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+from jaxops.compiler import pipeline
+from jaxops.compiler.run.specialized import Specialized
+from jaxops.dtypes import as_traced
+from jaxops.kernels.target import this_machine
+from jaxops.runtime.specialized_pair import untransformable
+from jaxops.static import Tracer, tracing
+
+
+class PreparedParams(NamedTuple):
+    """The parameters of a step, and what was computed from them: a pytree.
+
+    values: each by a text that stands for its computation. params: as `model.params`.
+    """
+
+    values: dict[str, jax.Array]
+    params: dict[str, Any]
+
+
+# A function of parameters by name and of further pytrees of arrays.
+Step = Callable[..., Any]
+
+
+def prepared(fn: Step, params: Mapping[str, Any], *arguments: Any) -> PreparedParams:
+    """Returns the parameters prepared for calls of a function. arguments: the types of the further arguments."""
+    arrays = {name: as_traced(x) for name, x in params.items()}
+    program, _ = _specialized(fn, _types(arrays), *arguments)
+    weights = jax.tree.leaves(arrays)
+    is_traced = tracing() or any(isinstance(x, Tracer) for x in weights)
+    values = program.prepare(weights) if is_traced else program.prepare.cached({}, weights)
+    return PreparedParams(dict(zip(program.prepare.expressions, values, strict=True)), arrays)
+
+
+def run_prepared(fn: Step, prepared: PreparedParams, *arguments: Any) -> Any:
+    """Returns `fn(params, *arguments)`, while it is traced. What a call needs that was not prepared is computed."""
+    program, tree = _specialized(fn, *_types((prepared.params, *arguments)))
+    weights = jax.tree.leaves(prepared.params)
+    computed = dict(zip(program.prepare.expressions, program.prepare(weights), strict=True)) | prepared.values
+    values = [computed[expression] for expression in program.prepare.expressions]
+    run = untransformable(program.run, "a step with prepared parameters", "step(model.params, …) has none of them")
+    return jax.tree.unflatten(tree, run(values, [weights[k] for k in program.read], jax.tree.leaves(arguments)))
+
+
+def _specialized(fn: Step, params: Any, *arguments: Any) -> tuple[Specialized, Any]:
+    """Returns the program of a function, and the tree of its results."""
+    closed, results = jax.make_jaxpr(fn, return_shape=True)(params, *arguments)
+    target = this_machine(specialized=True, prepared=True)
+    return pipeline.specialize(closed, len(jax.tree.leaves(params)), target), jax.tree.structure(results)
+
+
+def _types(arrays: Any) -> Any:
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arrays)
