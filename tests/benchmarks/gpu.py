@@ -6,8 +6,9 @@ FOLDER/NAME.onnx are the files that `export.py` wrote. Needs a JAX for CUDA; tor
 they are installed. Each engine has a process of its own for each model. Those of some models start at once, as that
 takes minutes, so that starts can only be compared with each other; then each is timed in turn while the others wait.
 Inputs are on the device, and outputs stay there. `call` is the median time until a call's outputs are there, `queued`
-that of a call when many are asked for at once. "tf32" is the default of JAX and onnxruntime on such a device, and
-`set_float32_matmul_precision("high")` of torch.
+that of a call when many are asked for at once. Files of a batch of 32 are those of `export.py --batch 32`; training
+steps are those of `training.py --engines torch.compile jaxops`, and tokens those of `tokens.py`. "tf32" is the default
+of JAX and onnxruntime on such a device, and `set_float32_matmul_precision("high")` of torch.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +36,8 @@ from jaxops.host import cores
 CALLS, QUEUED = 50, 50
 
 
-def by_jaxops(path, inputs, precision):
+def by_jaxops(path, inputs, precision, applied=False):
+    """applied: in a program of the user's own, `jax.jit(model.apply)`, which gets the parameters as an argument."""
     import jax
     import jax.numpy as jnp
 
@@ -46,8 +49,10 @@ def by_jaxops(path, inputs, precision):
     given = [jnp.asarray(inputs[value.name]) for value in model.inputs if value.name in inputs]
     if precision == "bfloat16":
         given = [x.astype(jnp.bfloat16) if jnp.issubdtype(x.dtype, jnp.floating) else x for x in given]
+    apply = jax.jit(model.apply)
+    params = jax.device_put(model.params) if applied else None
     return (
-        lambda: model(*given),
+        (lambda: apply(params, *given)) if applied else (lambda: model(*given)),
         jax.block_until_ready,
         lambda found: [np.asarray(y, np.float32) for y in jax.tree.leaves(found)],
     )
@@ -104,6 +109,7 @@ def by_onnxruntime(path, inputs, precision):
 # Name → function of (path, inputs, precision) to a call, what waits for it, and its outputs as arrays.
 ENGINES = {
     "jaxops": by_jaxops,
+    "jaxops-apply": partial(by_jaxops, applied=True),
     "torch.compile": by_torch,
     "torch": lambda *given: by_torch(*given, compiled=False),
     "onnxruntime": by_onnxruntime,
@@ -195,7 +201,7 @@ def errors(figures, folder):
     """Adds how far jaxops' outputs are from those of its own in float32, and these from onnxruntime's."""
     for (model, engine, precision), row in figures.items():
         expected = "onnxruntime" if precision == "float32" else "jaxops"
-        if engine == "jaxops" and (model, expected, "float32") in figures:
+        if engine.startswith("jaxops") and (model, expected, "float32") in figures:
             given = f"{engine}-{precision}", f"{expected}-float32"
             row["error"] = error(*(outputs(name, folder / model) for name in given))
 
@@ -226,7 +232,13 @@ def show(figures):
 
 def available():
     """The engines that are installed."""
-    needs = {"jaxops": "jax", "torch.compile": "torch", "torch": "torch", "onnxruntime": "onnxruntime"}
+    needs = {
+        "jaxops": "jax",
+        "jaxops-apply": "jax",
+        "torch.compile": "torch",
+        "torch": "torch",
+        "onnxruntime": "onnxruntime",
+    }
     return [engine for engine in ENGINES if importlib.util.find_spec(needs[engine])]
 
 

@@ -14,13 +14,14 @@ def path(tmp_path):
 
 
 def test_figures_of_each_precision(path, tmp_path, capsys):
-    jobs = [("jaxops", precision, path) for precision in ("float32", "bfloat16")]
+    jobs = [(engine, p, path) for engine in ("jaxops", "jaxops-apply") for p in ("float32", "bfloat16")]
     figures = gpu.measured(jobs, tmp_path, rounds=2, together=2)
     gpu.errors(figures, tmp_path)
-    assert set(figures) == {("relu", "jaxops", "float32"), ("relu", "jaxops", "bfloat16")}
+    assert set(figures) == {("relu", *job[:2]) for job in jobs}
     for row in figures.values():
         assert min(row["start"], row["call"], row["queued"]) > 0
-    assert figures["relu", "jaxops", "bfloat16"]["error"] == pytest.approx(2**-9, rel=1)
+    for engine in ("jaxops", "jaxops-apply"):
+        assert figures["relu", engine, "bfloat16"]["error"] == pytest.approx(2**-9, rel=1)
     gpu.show(figures)
     assert "bfloat16" in capsys.readouterr().out
 

@@ -25,12 +25,15 @@ RATE = 1e-3
 NAMES = ("resnet50", "mobilenet_v3_large", "convnext_tiny", "vit_b_16", "bert_base", "gpt2", "llama_110m")
 
 
-def by_torch(path):
+def by_torch(path, compiled=False):
+    """On the GPU where there is one. compiled: by torch.compile."""
+    import torch
     from modules import module
 
     # As the files are: no dropout, and statistics of normalizations that are data.
-    model = module(path)
-    return torch_step(model, [p for p in model.parameters() if p.requires_grad], path)
+    model = module(path).to("cuda" if torch.cuda.is_available() else "cpu")
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    return torch_step(torch.compile(model) if compiled else model, parameters, path)
 
 
 def by_onnx2torch(path):
@@ -45,7 +48,7 @@ def by_onnx2torch(path):
 def torch_step(model, parameters, path):
     import torch
 
-    (x,) = map(torch.from_numpy, example(path).values())
+    (x,) = (torch.from_numpy(x).to(parameters[0].device) for x in example(path).values())
 
     def step():
         loss = model(x).square().mean()
@@ -126,6 +129,7 @@ def by_tinygrad(path):
 
 ENGINES = {
     "torch": by_torch,
+    "torch.compile": functools.partial(by_torch, compiled=True),
     "jaxops": by_jaxops,
     "jaxops-pair": functools.partial(by_jaxops, transformable=True),
     "jaxonnxruntime": functools.partial(by_peer, "jaxonnxruntime"),
