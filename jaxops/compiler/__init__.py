@@ -1,1 +1,1 @@
-"""Makes a fast program of a jaxpr. Knows no node, no operator and no model."""
+"""Makes a fast program of a jaxpr. Does not depend on nodes, operators or models."""

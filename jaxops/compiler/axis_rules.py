@@ -1,7 +1,7 @@
-"""Independent axes: those along which a primitive computes each entry of its results by itself.
+"""Independent axes: along such an axis, a primitive computes each entry of its results separately.
 
-Such an entry depends on the same entry of some operands, and on all of the others. So it may be computed in a block of
-entries, and surplus entries behind it change nothing.
+An entry depends on the entry at the same position of some operands, and on every entry of the remaining operands. So
+the entries can be computed in blocks, and surplus entries at the end of the axis do not change the entries before them.
 """
 
 import functools
@@ -13,9 +13,9 @@ from jaxops.compiler.primitives import ELEMENTWISE
 from jaxops.static import Sizes
 
 _Params = Mapping[str, Any]
-# Parameters with the axes whose entries meet, or that the result lacks.
+# Parameters that name the axes whose entries are combined, or that the result does not have.
 _AXES = ("axes", "axis", "dimension", "dimensions")
-# Parameters with an item for each axis, and the item of an axis whose entries do not meet.
+# Parameters with an item for each axis, and the item of an axis whose entries are not combined.
 PARAMETERS_BY_AXIS = {
     **{"base_dilation": 1, "window_dilation": 1, "window_dimensions": 1, "window_strides": 1, "padding": (0, 0)},
     **{"padding_config": (0, 0, 0), "start_indices": 0, "strides": 1},
@@ -27,7 +27,7 @@ _OF_COMPLEX = ("complex", "conj", "imag", "real")
 class Axis(NamedTuple):
     """An independent axis of the results.
 
-    operands: the axis of each operand that it runs along; None for an operand that each entry needs all of.
+    operands: for each operand, the corresponding axis; None where each entry needs the complete operand.
     """
 
     result: int
@@ -37,19 +37,22 @@ class Axis(NamedTuple):
 def independent_axes(name: str, params: _Params, operands: Sequence[Sizes], result: Sizes) -> list[Axis]:
     """Returns the independent axes of an operation; none for a primitive without a rule.
 
-    operands, result: sizes, perhaps symbolic. Several results have these axes in common.
+    operands, result: sizes, perhaps symbolic. The axes are the same for all results of an operation.
     """
     rule = _RULES.get(name)
     return [] if rule is None else list(rule(params, operands, result))
 
 
 def dependent_axes(axes: Iterable[Axis], operand: int, sizes: Sizes) -> set[int]:
-    """Returns the axes of an operand, given by its position and sizes, that are not among independent ones."""
+    """Returns the axes of one operand that correspond to none of the independent axes.
+
+    operand: its position. sizes: those of this operand.
+    """
     return set(range(len(sizes))) - {axis.operands[operand] for axis in axes}
 
 
 def transposed_params(params: _Params, perm: Sequence[int]) -> dict[str, Any]:
-    """Returns those parameters that name axes, for operands of which axis a has become perm[a]."""
+    """Returns the parameters that depend on the order of axes, for operands whose axis a was moved to perm[a]."""
     changed: dict[str, Any] = {}
     for key, value in params.items():
         if key in _AXES:
@@ -60,12 +63,15 @@ def transposed_params(params: _Params, perm: Sequence[int]) -> dict[str, Any]:
 
 
 def _aligned(params: _Params, operands: Sequence[Sizes], result: Sizes, spread: Sequence[int] = ()) -> Iterable[Axis]:
-    """Gives axes in their order, some of which the result may lack. spread: sizes that stand for all entries."""
+    """Yields independent axes of an operation that keeps the order of axes, but may remove some.
+
+    spread: sizes that are broadcast along an axis.
+    """
     rank, named = max(map(len, operands)), next((params[key] for key in _AXES if key in params), ())
     named = {named} if isinstance(named, int) else set(named)
     items = [(params[key], item) for key, item in PARAMETERS_BY_AXIS.items() if params.get(key) is not None]
     remaining = [axis for axis in range(rank) if rank == len(result) or axis not in named]
-    for axis, (a, size) in enumerate(zip(remaining, result, strict=False)):  # other bits may have one more or less
+    for axis, (a, size) in enumerate(zip(remaining, result, strict=False)):  # a bitcast may add or remove an axis
         sizes = {x[a] for x in operands if x}
         if a not in named and sizes <= {size, *spread} and all(values[a] == item for values, item in items):
             yield Axis(axis, tuple(a if x and x[a] == size else None for x in operands))
@@ -114,7 +120,7 @@ def _gather(params: _Params, operands: Sequence[Sizes], result: Sizes) -> Iterab
 
 
 def _reshape(params: _Params, operands: Sequence[Sizes], result: Sizes) -> Iterable[Axis]:
-    """Gives the axes of as many entries, with as many elements before them."""
+    """Yields the axes that have the same size, and the same number of elements before them, in operand and result."""
     before = {(math.prod(operands[0][:a]), size): a for a, size in enumerate(operands[0])}
     for axis, size in enumerate(result):
         if (a := before.get((math.prod(result[:axis]), size))) is not None:

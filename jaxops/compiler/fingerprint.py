@@ -11,9 +11,9 @@ _PLAIN = {str, int, float, complex, bool, bytes, type(None)}
 
 
 def fingerprint(x: Any, otherwise: Callable[[Any], str]) -> str:
-    """Returns a text that only an equal value has: 0.0 and -0.0 differ, and arrays are equal by their bytes.
+    """Returns a text that only an equal value has: 0.0 and -0.0 differ, and arrays are equal if their bytes are.
 
-    otherwise: gives the text of any value that is neither a number, a text, a dtype nor an array, nor made of these.
+    otherwise: returns the text of any value except numbers, strings, dtypes, arrays, and containers of these.
     """
     if type(x) in _PLAIN or isinstance(x, enum.Enum | np.dtype | np.generic | type):
         return repr(x)

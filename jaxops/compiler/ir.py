@@ -21,12 +21,12 @@ class Constant:
     value: Any
 
 
-# The number of a value, or a constant.
+# The number of a value of the program, or a constant.
 Operand = int | Constant
 
 
 class Emit(Protocol):
-    """Computes the results of an operation for these operands, with other parameters where some are given."""
+    """Computes the results of an operation for these operands; `params`, if present, replace its parameters."""
 
     def __call__(
         self, operation: Any, operands: Sequence[Any], params: Mapping[str, Any] | None = None, /
@@ -83,11 +83,11 @@ class Operation:
 
 @dataclass(frozen=True)
 class Program:
-    """A function: operations in order, on values that have numbers.
+    """A function: operations in the order in which they run, on numbered values.
 
-    operations: each an `Operation`, a `PortableOperation` or, behind the pass that makes it, a `Loop`; all have a name,
-    params, operands, results, a scope, effects, and `lower`. types: of all values, by number. inputs: the numbers of
-    the arguments. outputs: numbers, or constants.
+    operations: each is an `Operation`, a `PortableOperation` or, after the pass `block_attention`, a `Loop`; all have a
+    name, params, operands, results, a scope, effects, and `lower`. types: the type of each value, by number. inputs:
+    the numbers of the arguments. outputs: numbers, or constants.
     """
 
     operations: tuple[Any, ...]
@@ -121,7 +121,10 @@ class Program:
 
     @cached_property
     def readers(self) -> Mapping[Any, Sequence[int]]:
-        """The positions of the operations that read a value, in ascending order; outputs are read behind the last."""
+        """The positions of the operations that read a value, in ascending order.
+
+        An output counts as read at the position after the last operation.
+        """
         readers: dict[Any, list[int]] = {}
         for position, operation in enumerate(self.operations):
             for v in dict.fromkeys(operation.operands):
@@ -132,7 +135,7 @@ class Program:
 
     @property
     def results(self) -> tuple[int, ...]:
-        """The outputs that are no constants."""
+        """The outputs that are not constants."""
         return tuple(v for v in self.outputs if isinstance(v, int))
 
     def replace(self, **changes: Any) -> Self:
@@ -140,7 +143,7 @@ class Program:
         return dataclasses.replace(self, **{k: tuple(v) if isinstance(v, list) else v for k, v in changes.items()})
 
     def needed(self) -> Self:
-        """Returns the program without operations whose results and effects nobody needs."""
+        """Returns the program without the operations whose results no output needs and that have no effects."""
         return self.replace(operations=needed(self.operations, self.outputs))
 
     def __str__(self) -> str:
@@ -187,7 +190,7 @@ def plain(operation: Any, operands: Sequence[Any], params: Mapping[str, Any] | N
 def evaluate(
     operations: Iterable[Any], values: dict[Any, Any], outputs: Iterable[Any], emit: Emit = plain
 ) -> list[Any]:
-    """Runs operations on values by number, to which it adds their results; returns the outputs."""
+    """Runs operations on `values`, a dictionary by number to which it adds their results; returns the outputs."""
 
     def read(operand: Any) -> Any:
         return operand.value if isinstance(operand, Constant) else values[operand]
@@ -206,7 +209,7 @@ def run(program: Program, arguments: Iterable[Any], emit: Emit = plain) -> list[
 
 
 def needed(operations: Sequence[Any], outputs: Iterable[Any]) -> list[Any]:
-    """Returns the operations that these outputs need, and those with effects."""
+    """Returns the operations that these outputs need, and the operations with effects."""
     live = {v for v in outputs if isinstance(v, int)}
     reversed_: list[Any] = []
     for operation in reversed(operations):
@@ -219,7 +222,7 @@ def needed(operations: Sequence[Any], outputs: Iterable[Any]) -> list[Any]:
 def operation_of(
     fn: Callable[..., Any], operands: Sequence[Operand], results: Sequence[int], types: Sequence[Any], scope: str
 ) -> Operation:
-    """Makes the operation of a function that binds one primitive. types: of the values, by number."""
+    """Returns the operation of a function that binds one primitive. types: those of all values, by number."""
     arguments = [types[v] if isinstance(v, int) else v.value for v in operands]
     arguments = [jax.ShapeDtypeStruct(x.shape, x.dtype) if hasattr(x, "dtype") else x for x in arguments]
     (equation,) = jax.make_jaxpr(fn)(*arguments).eqns

@@ -1,4 +1,4 @@
-"""Operations on weights by NumPy: to compile a program that runs once takes longer than to run it here."""
+"""Computes operations on weights with NumPy: compiling a program that runs once takes longer than this."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ import numpy as np
 from jaxops.compiler.ir import Constant, Emit, Operand, Operation, Program
 
 _Rule = Callable[..., np.ndarray]
-# Where an array of NumPy begins whose memory an array of JAX on a CPU may share.
+# Bytes. A JAX array on a CPU can share the memory of a NumPy array that begins at a multiple of this.
 _ALIGNMENT = 64
 
 
@@ -28,10 +28,10 @@ def _sliced(x: np.ndarray, start_indices: Any, limit_indices: Any, strides: Any)
 
 
 def _rows(x: np.ndarray, indices: np.ndarray, **_: Any) -> np.ndarray:
-    return x.take(indices[..., 0], 0, mode="clip")  # as XLA reads where an index is promised to be right
+    return x.take(indices[..., 0], 0, mode="clip")  # as XLA does for indices that are promised to be in bounds
 
 
-# The name of an operation whose result is its constant: so that the constant is a value.
+# The name of an operation whose result is a constant. It gives the constant a number, as other values have one.
 CONSTANT = "constant"
 # Primitives that move elements of any type, or choose among them.
 _MOVES: dict[str, _Rule] = {
@@ -49,7 +49,7 @@ _MOVES: dict[str, _Rule] = {
     "squeeze": lambda x, dimensions: np.squeeze(x, dimensions),
     "transpose": lambda x, permutation: x.transpose(permutation),
 }
-# Primitives that IEEE defines to the last digit, or nearly so, for wide floats; integers wrap around.
+# Primitives whose results IEEE 754 defines (almost) to the last digit for float32 and float64; integers wrap around.
 _ARITHMETIC: dict[str, _Rule] = {
     "add": lambda x, y, **_: x + y,
     "div": lambda x, y, **_: x / y,
@@ -64,15 +64,15 @@ _ARITHMETIC: dict[str, _Rule] = {
 
 
 _WIDE = {"float32", "float64"}
-_FLOATS = {*_WIDE, "bfloat16"}  # converted to each other by rounding to the nearest, as are integers to them
+_FLOATS = {*_WIDE, "bfloat16"}  # conversions between these, and from integers to these, round to the nearest
 _INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
-# For which types a rule holds; a sum of floats depends on its order.
+# The types for which NumPy and XLA compute the same; a sum of floats is left out, as it depends on the order.
 _TYPES = dict.fromkeys(_ARITHMETIC, _WIDE) | dict.fromkeys(("add", "mul", "ne", "neg", "sub"), _WIDE | _INTEGERS)
 _TYPES["reduce_sum"] = _INTEGERS
 
 
 def numpy_computable(program: Program) -> set[int]:
-    """Returns the values of a program that NumPy computes from its inputs as XLA does."""
+    """Returns the values of a program that NumPy can compute from its inputs with the results of XLA."""
     values = set(program.inputs)
 
     def has(operand: Any, dtypes: set[str]) -> bool:
@@ -95,7 +95,7 @@ def numpy_computable(program: Program) -> set[int]:
 
 
 def _takes_rows(program: Program, operation: Operation) -> bool:
-    """Tells whether a gather reads whole rows of the first axis, and puts each where its index was."""
+    """Tells whether a gather replaces each index by the row of the first axis that it selects."""
     x, result, params = operation.operands[0], program.types[operation.results[0]], operation.params
     numbers, sizes = params["dimension_numbers"], params["slice_sizes"]
     last = tuple(range(len(result.shape) - len(sizes) + 1, len(result.shape)))
@@ -106,7 +106,7 @@ def _takes_rows(program: Program, operation: Operation) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class PortableOperation:
-    """An operation without what JAX alone knows of it: a file can keep it."""
+    """An operation without objects of JAX, so that it can be written to a file."""
 
     name: str
     params: Mapping[str, Any]
@@ -126,7 +126,7 @@ class PortableOperation:
 
 
 def portable(operation: Operation | PortableOperation) -> PortableOperation:
-    """Returns an operation that NumPy computes as one that a file can keep."""
+    """Converts an operation that NumPy can compute to a form that can be written to a file."""
     pairs = zip(operation.operands, operation.dtypes, strict=True)
     operands = tuple(Constant(np.asarray(v.value, dtype)) if isinstance(v, Constant) else v for v, dtype in pairs)
     return PortableOperation(operation.name, dict(operation.params), operation.dtypes, operands, operation.results)
@@ -139,12 +139,12 @@ def run_numpy(
     rule = _MOVES.get(operation.name) or _ARITHMETIC[operation.name]
     pairs = zip(operands, operation.dtypes, strict=True)
     arrays = [x if isinstance(x, np.ndarray) else np.asarray(x, dtype) for x, dtype in pairs]
-    with np.errstate(all="ignore"):  # XLA gives inf and NaN without a word
+    with np.errstate(all="ignore"):  # XLA returns inf and NaN without a warning
         return [rule(*arrays, **(operation.params if params is None else params))]
 
 
 def shareable(sizes: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """Returns an array, not set, that `jax.device_put` does not copy on a CPU."""
+    """Returns an uninitialized array that `jax.device_put` does not copy on a CPU."""
     size = math.prod(sizes) * dtype.itemsize
     room = np.empty(size + _ALIGNMENT, np.uint8)
     start = -room.ctypes.data % _ALIGNMENT
@@ -152,7 +152,7 @@ def shareable(sizes: Sequence[int], dtype: np.dtype) -> np.ndarray:
 
 
 def on_device(x: np.ndarray) -> jax.Array:
-    """Copies the elements into memory that nothing else keeps."""
+    """Returns a JAX array of a copy of the elements, whose memory nothing else refers to."""
     copy = shareable(x.shape, x.dtype)
     copy[...] = x
     return jax.device_put(copy)

@@ -1,8 +1,8 @@
-"""A program of ours as a part of a user's: one operation, until it is known what JAX makes of it.
+"""A model inside a user's `jit` is one operation, which goes through the passes when JAX lowers it.
 
-What is lowered is behind all transformations of JAX. So it is there that a program goes through the passes, and that
-its kernels need neither a derivative nor a batching rule. A transformation opens the operation before: it maps or
-differentiates what is inside, and the named calls there are lowered one by one.
+JAX lowers a program after all its transformations. So a program that is optimized then needs no derivative and no
+batching rule for its kernels. A transformation (`grad`, `vmap`) replaces the operation by the operations inside it,
+and transforms these; their named calls are then lowered one by one.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,16 +18,16 @@ from jaxops.static import Primitive, ad, batching, enable_x64, is_plainly_traced
 
 
 def may_be_one_operation(arguments: Any) -> bool:
-    """Tells whether a program that is being traced just runs on these arrays.
+    """Tells whether all arguments are traced by `jit` alone.
 
-    False where a transformation follows one of them, which would open the operation at once, or where one is known.
+    False if `grad` or `vmap` traces one of them, since that would open the operation at once, or if one is not traced.
     """
     leaves = jax.tree.leaves(arguments)
     return bool(leaves) and all(map(is_plainly_traced, leaves)) and not cast(Any, jax.config).jax_disable_jit
 
 
 def as_one_operation(fn: Callable[..., Any], *arguments: Any) -> Any:
-    """`fn(*arguments)` as one operation of the program that is being traced."""
+    """Returns `fn(*arguments)`, computed by one operation of the program that is being traced."""
     closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*arguments)
     leaves = jax.tree.leaves(arguments)
     config = cast(Any, jax.config)
@@ -38,7 +38,7 @@ def as_one_operation(fn: Callable[..., Any], *arguments: Any) -> Any:
 
 _PROGRAM = Primitive(PROGRAM)
 _PROGRAM.multiple_results = True
-# JAX 0.12 asks for a further rule where a program has operations that it replaces late, such as nonzero: not needed.
+# JAX 0.12 asks whether a primitive must be replaced before lowering, as nonzero must; this one need not.
 cast(Any, _PROGRAM).is_high = lambda *_, **__: False
 
 

@@ -4,8 +4,8 @@
 2. The program is split into what depends on the weights alone, which runs once, and the rest, which runs at each call.
 3. On a CPU, the rest is split where equal layers repeat, so that each is compiled once.
 4. `SEGMENT_PASSES` make one program of another, for each section.
-5. `RULES` say how an operation is lowered while the last `jax.jit` traces a section. They are no passes: transposes go
-   into the loops of `block attention` and from one section into the next as lazy values, and a pass would trace all
+5. `RULES` lower each operation while the last `jax.jit` traces a section. They are not passes, because lazy transposes
+   cross into the loops of `block attention` and from one section to the next, and because a pass would trace all
    operations once more, which takes 2 % of the start of BERT-base.
 
 A new pass is its file and a row here.
@@ -50,8 +50,8 @@ from jaxops.static import jaxpr_as_fun
 class Entry:
     """A row of the list.
 
-    platforms: where it runs; () for all. after: the rows that it must follow. why: it does. transformable: whether JAX
-    can differentiate and map what it makes, with the derivatives of the plain program.
+    platforms: where the entry runs; () for all. after: the rows that it must follow. why: the reason for this order.
+    transformable: whether JAX can differentiate and map the result, with the derivatives of the plain program.
     """
 
     name: str
@@ -65,17 +65,17 @@ class Entry:
 CPU = ("cpu",)
 # Program, Target → Program.
 PASSES = (
-    Entry("integer products", integer_products, CPU, (), "first: it finds operations by their names", False),
-    Entry("select kernels", select_kernels, (), ("integer products",), "it looks into calls, and puts calls in"),
+    Entry("integer products", integer_products, CPU, (), "first: it looks for named calls", False),
+    Entry("select kernels", select_kernels, (), ("integer products",), "it replaces named calls, in calls too"),
     Entry("inline calls", inline_calls, (), ("select kernels",), "no pass sees an operation inside a call"),
     Entry("keep order", keep_order, after=("inline calls",), why="before any operation moves: it compares neighbours"),
-    Entry("defer elementwise", defer_elementwise, CPU, ("keep order",), "what it moves has new neighbours"),
+    Entry("defer elementwise", defer_elementwise, CPU, ("keep order",), "it changes neighbours of operations"),
     Entry("concat in place", concat_in_place, CPU, ("defer elementwise",), "it leaves no concatenation to move"),
     Entry("lift scalar constants", lift_scalar_constants, (), ("concat in place",), "it lifts the starts of updates"),
     Entry("lift tables", lift_tables, (), ("inline calls",), "it finds no constant inside a call"),
 )
-SPLIT_WEIGHTS = Entry("split weights", split_weight_only, (), ("lift tables",), "it prepares these, too")
-SPLIT_LAYERS = Entry("split layers", split_at_repeated_layers, CPU, ("split weights",), "what is prepared may differ")
+SPLIT_WEIGHTS = Entry("split weights", split_weight_only, (), ("lift tables",), "it prepares the tables")
+SPLIT_LAYERS = Entry("split layers", split_at_repeated_layers, CPU, ("split weights",), "the rest of layers is equal")
 SEGMENT_PASSES = (
     Entry("block attention", block_attention, CPU, ("split layers",), "a loop hides layers and products", False),
 )
@@ -90,7 +90,7 @@ LIST = (*PASSES, SPLIT_WEIGHTS, SPLIT_LAYERS, *SEGMENT_PASSES, *RULES)
 class Row(NamedTuple):
     """The work of one entry on one program: the operations of a call before and after it, and how long it took.
 
-    seconds: None for a rule, whose time is a part of the last trace.
+    seconds: None for a rule, since rules run as a part of the last trace.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Row(NamedTuple):
 
 _skipped: ContextVar[frozenset[str]] = ContextVar("_skipped", default=frozenset())
 _rows: ContextVar[list[Row] | None] = ContextVar("_rows", default=None)
-# The entries without which there is no program to run.
+# The entries that cannot be left out.
 REQUIRED = {"inline calls", "split weights"}
 
 
@@ -128,7 +128,7 @@ def skipped() -> frozenset[str]:
 
 @contextlib.contextmanager
 def recorded() -> Iterator[list[Row]]:
-    """Gives a list that gets a row for each entry, and for each program that is specialized inside `with`."""
+    """Yields a list, to which each program that is specialized inside `with` appends a row for each entry."""
     rows: list[Row] = []
     token = _rows.set(rows)
     try:
@@ -145,7 +145,7 @@ def applies(entry: Entry, target: Target) -> bool:
 
 
 def apply(entries: Sequence[Entry], program: Program, target: Target) -> Program:
-    """Runs passes one after the other."""
+    """Runs the passes that apply to the target, in order."""
     for entry in entries:
         if applies(entry, target):
             program = _run(entry, program, target)
@@ -153,7 +153,7 @@ def apply(entries: Sequence[Entry], program: Program, target: Target) -> Program
 
 
 def lowering(target: Target, rules: Sequence[Entry] = RULES) -> Emit:
-    """Returns the function that computes an operation by all rules for a target."""
+    """Returns the function that computes an operation with all rules that apply to a target."""
     emit: Emit = plain
     for rule in reversed(rules):
         if applies(rule, target):
@@ -162,7 +162,7 @@ def lowering(target: Target, rules: Sequence[Entry] = RULES) -> Emit:
 
 
 def function_of(program: Program, emit: Emit) -> Callable[..., list[Any]]:
-    """Returns the function of lists of values that a program computes. emit: computes one operation."""
+    """Returns a program as a function of lists of values. emit: computes one operation."""
 
     def function(*arguments: Iterable[Any]) -> list[Any]:
         return list(map(materialize, run(program, itertools.chain(*arguments), emit)))
@@ -173,8 +173,8 @@ def function_of(program: Program, emit: Emit) -> Callable[..., list[Any]]:
 def specialize(closed: Any, weights: int, target: Target) -> Specialized:
     """Makes two pure functions of a closed jaxpr: one of its weights, and one that runs at each call.
 
-    weights: how many of its arguments, the first ones, are weights. Where the target is not specialized, JAX can
-    transform both. Only a program that is compiled here is split into layers: a part of another one cannot be.
+    weights: the number of weights, which are its first arguments. Where the target is not specialized, JAX can
+    transform both functions. A program is split into layers only if it is compiled here, not as a part of another one.
     """
     program = apply(PASSES, Program.of(closed), target)
     prepare, each_call, read = _run(SPLIT_WEIGHTS, program, weights, target, programs=lambda split: [split.run])
@@ -193,20 +193,20 @@ def specialize(closed: Any, weights: int, target: Target) -> Specialized:
 
 
 def optimized(closed: Any, target: Target) -> Callable[..., list[Any]]:
-    """Returns the function of its arguments that a closed jaxpr is, for a program that prepares nothing."""
+    """Returns a closed jaxpr as an optimized function of all its arguments, without a part that is prepared once."""
     function = function_of(apply((*PASSES, *SEGMENT_PASSES), Program.of(closed), target).needed(), lowering(target))
     return lambda *arguments: function(arguments)
 
 
 def unchanged(closed: Any, weights: int) -> Specialized:
-    """Makes the same two functions, of which the first one computes nothing, and the second one is the jaxpr."""
+    """Returns the two functions of `specialize` without optimization: one prepares nothing, one is the jaxpr."""
     fn = jaxpr_as_fun(closed)
     nothing = WeightProgram.of(Program((), tuple(closed.in_avals), tuple(range(weights)), ()))
     return Specialized(nothing, tuple(range(weights)), lambda _, read, inputs: fn(*read, *inputs))
 
 
 def _different(sections: Sequence[Section], program: Program) -> dict[Any, Program]:
-    """Returns the programs of all sections, equal ones once, by their form; the whole program where it is not split."""
+    """Returns the different programs of sections by their form; the complete program by None where it is not split."""
     return {section.form: section.program for section in sections} or {None: program}
 
 
@@ -216,7 +216,7 @@ def _run(
     *arguments: Any,
     programs: Callable[[Any], Iterable[Program]] = lambda after: [after],
 ) -> Any:
-    """Runs an entry, notes what it did, and checks it. programs: those in its result that run at each call."""
+    """Runs an entry, records its row, and checks its result. programs: selects those that run at each call."""
     start = time.perf_counter()
     result = entry.function(program, *arguments)
     seconds, after = time.perf_counter() - start, list(programs(result))
@@ -233,7 +233,7 @@ def _check(entry: Entry, *programs: Program) -> None:
 
 
 def _rule_rows(programs: Sequence[Program], target: Target) -> Iterator[Row]:
-    """Yields a row for each rule: the operations of the traced programs with the rules up to it."""
+    """Yields a row for each rule: the number of traced operations without it and with it, after the rules before it."""
     before = _size(programs)
     for k, rule in enumerate(RULES):
         if applies(rule, target):

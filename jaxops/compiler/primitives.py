@@ -1,4 +1,4 @@
-"""Primitives of JAX and of ours: what several passes ask about them."""
+"""Facts about primitives of JAX and of jaxops that several passes use."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -10,39 +10,39 @@ from jaxops.kernels.named_call import named_call, plain_jaxpr
 from jaxops.kernels.normal_cdf import normal_distribution
 from jaxops.static import Sizes, closed_call_p
 
-# One addition, multiplication, function or choice for each element of the result.
+# Primitives that compute one addition, multiplication, function or choice for each element of the result.
 ARITHMETIC = {
     *("abs", "acos", "acosh", "add", "add_any", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "clamp"),
     *("cos", "cosh", "digamma", "div", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "integer_pow"),
     *("lgamma", "log", "log1p", "logistic", "max", "min", "mul", "neg", "pow", "rem", "round", "rsqrt", "select_n"),
     *("sign", "sin", "sinh", "sqrt", "square", "sub", "tan", "tanh"),
 }
-# Each element of the result depends on the elements at its own place, in operands of its shape or scalars.
+# Primitives whose results depend, at each position, on the operands' elements at that position, and on scalars.
 ELEMENTWISE = ARITHMETIC | {
     *("and", "convert_element_type", "copy", "eq", "ge", "gt", "is_finite", "le", "lt", "ne", "nextafter"),
     *("not", "or", "population_count", "reduce_precision", "shift_left", "shift_right_arithmetic"),
     *("shift_right_logical", "stop_gradient", "xor", normal_distribution.name),
 }
-# The elements of the result are those of the operand, in the same order; a broadcast repeats them.
+# Primitives that keep the elements of the operand in their order; a broadcast repeats them.
 IN_ORDER = {"broadcast_in_dim", "copy", "reshape", "squeeze", "stop_gradient"}
-# Products of matrices, and of windows.
+# Matrix products and convolutions.
 PRODUCTS = {"conv_general_dilated", "dot_general", "mixed_product"}
-# The name of the operation that a program of ours is in a user's.
+# The name of the primitive for a model inside a user's program: see `part_of_program`.
 PROGRAM = "program"
-# Primitives whose inner programs run on their operands as they are, or on slices of them.
+# Primitives with inner programs, which run on the operands or on slices of them.
 CALLS = {PROGRAM, "jit", closed_call_p.name, "custom_jvp_call", "custom_vjp_call", "remat2", "while", "cond", "scan"}
-# Those that do not run one program exactly once.
+# Primitives that do not run one inner program exactly once.
 CONTROL = {"while", "cond", "scan"}
-# Those that say how the program is differentiated.
+# Primitives that determine how their inner program is differentiated.
 DIFFERENTIATED = {"custom_jvp_call", "custom_vjp_call", "remat2"}
 
 
 def called_jaxpr(eqn: Any, transformable: bool = False) -> Any:
-    """Returns the program that an equation runs once, on its operands as they are; None for any other equation.
+    """Returns the program that an equation calls once, on all its operands; None for an equation that is not a call.
 
-    That of a named call is its plain form; one that is elementwise is an operation like any other. transformable:
-    whether the equation may be differentiated, so that one that says how is such an operation, too, and a function that
-    XLA shall not inline.
+    For a named call this is its plain form, but None if it is elementwise. transformable: whether JAX may still
+    differentiate the equation; if so, None also for a call with a custom derivative, and for one that XLA must not
+    inline.
     """
     if transformable and (eqn.primitive.name in DIFFERENTIATED or xla_metadata(eqn).get("inlineable") == "false"):
         return None
@@ -55,7 +55,7 @@ def called_jaxpr(eqn: Any, transformable: bool = False) -> Any:
 
 
 def xla_metadata(eqn: Any) -> dict[str, Any]:
-    """Returns what `set_xla_metadata` said where an equation was traced."""
+    """Returns the metadata that `set_xla_metadata` attached to an equation."""
     return eqn.ctx.xla_metadata or {}
 
 
@@ -69,23 +69,23 @@ def jaxprs(eqn: Any) -> Iterator[Any]:
 
 
 def sizes_of(variable: Any) -> Sizes:
-    """Returns the sizes of a variable of a jaxpr, perhaps symbolic; none where it has no shape."""
+    """Returns the sizes of a variable of a jaxpr, perhaps symbolic; () for a variable without a shape."""
     return getattr(variable.aval, "shape", ())
 
 
 def symbolic_axes(sizes: Sequence[Any]) -> set[int]:
-    """Returns the axes of a symbolic size."""
+    """Returns the axes with symbolic sizes."""
     return {axis for axis, size in enumerate(sizes) if not isinstance(size, int | np.integer)}
 
 
 def symbolic_sizes(jaxpr: Any) -> set[Any]:
-    """Returns the symbolic sizes of all values in a jaxpr, and in the programs in it."""
+    """Returns the symbolic sizes of all values in a jaxpr and in its inner programs."""
     sizes = {d for eqn in jaxpr.eqns for v in eqn.outvars for d in sizes_of(v) if not isinstance(d, int | np.integer)}
     return sizes.union(*(symbolic_sizes(inner) for eqn in jaxpr.eqns for inner in jaxprs(eqn)))
 
 
 def multiplications(product: Any) -> float:
-    """Counts the multiplications of a product, given its equation."""
+    """Counts the multiplications of the equation of a product."""
     name, params = product.primitive.name, product.params
     (x, w), y = (v.aval for v in product.invars), product.outvars[0].aval
     if name == "conv_general_dilated":

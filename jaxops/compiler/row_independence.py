@@ -1,7 +1,7 @@
 """Finds the programs that compute each row of a symbolic axis from the same row of their operands.
 
-Such a program may run on surplus rows too, since they change no other row. So a piece of a model that comes after a
-data-dependent size is compiled once for a rounded-up size, and serves all smaller ones down to the next power of two.
+Such a program may also run on surplus rows, since they do not change the true rows. So a piece of a model after a
+data-dependent size is compiled once for the next power of two, and serves all sizes down to half of it.
 """
 
 import math
@@ -15,7 +15,7 @@ from jaxops.static import Sizes, is_symbolic
 
 
 def row_wise(jaxpr: Any) -> bool:
-    """Tells whether no equation mixes the rows of a symbolic axis, or uses its size as a number."""
+    """Tells whether each equation computes rows of a symbolic axis separately, and none uses the size as a number."""
     return all(_is_row_wise(eqn) for eqn in jaxpr.eqns)
 
 
@@ -25,12 +25,12 @@ def _is_row_wise(eqn: Any) -> bool:
         # A loop over a symbolic number of rows would run over the surplus ones too.
         return isinstance(eqn.params.get("length", 0), int) and all(map(row_wise, jaxprs(eqn)))
     if name == "reshape" and all(are_rows(sizes_of(v)) for v in (eqn.invars[0], eqn.outvars[0])):
-        return True  # rows of other sizes, perhaps, but true ones stay before surplus ones
+        return True  # the rows may get another size, but true rows stay before surplus rows
     return name != "dim_as_value" and is_row_wise(eqn)
 
 
 def are_rows(sizes: Sizes) -> bool:
-    """Tells whether the first axis alone is symbolic, of those with more than one entry."""
+    """Tells whether, of the axes whose size is not 1, only the first one has a symbolic size."""
     first, *row = [size for size in sizes if size != 1] or [1]
     return is_symbolic(first) and not symbolic_axes(row) and math.prod(row) > 0
 

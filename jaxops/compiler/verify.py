@@ -1,4 +1,4 @@
-"""Checks that a program is one: after each pass in the tests, and under `jax_enable_checks`."""
+"""Checks that a program is well formed: after each pass in the tests, and under `jax_enable_checks`."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from jaxops.compiler.ir import Constant, Program, evaluate
 
 
 def verify(program: Program, step: str = "") -> None:
-    """Raises AssertionError where a value is read before it is computed, or computed twice, or has another type than
-    its operation gives it.
+    """Raises AssertionError if a value is read before it is computed, or computed twice, or has another type than its
+    operation computes.
 
     step: the pass that has just run, for the message.
     """
@@ -22,7 +22,7 @@ def verify(program: Program, step: str = "") -> None:
                 raise AssertionError(f"{prefix}{name} reads value {v}, which nothing has computed")
         for v in operation.results:
             if v in defined:
-                raise AssertionError(f"{prefix}{name} computes value {v}, which is there already")
+                raise AssertionError(f"{prefix}{name} computes value {v}, which was computed before")
             defined.add(v)
     for v in program.outputs:
         if not isinstance(v, Constant) and v not in defined:

@@ -34,7 +34,7 @@ def test_a_value_is_read_before_it_is_computed(program):
 
 
 def test_a_value_is_computed_twice(program):
-    with pytest.raises(AssertionError, match=r"^operation 3, 'exp', computes value 1, which is there already"):
+    with pytest.raises(AssertionError, match=r"^operation 3, 'exp', computes value 1, which was computed before"):
         verify(program.replace(operations=[*program.operations, program.operations[0]]))
 
 

@@ -1,1 +1,1 @@
-"""Runs a program of symbolic sizes on arrays with room for more elements, of which surplus ones take no part."""
+"""Runs a program of symbolic sizes on larger arrays, whose surplus elements do not affect the results."""

@@ -1,9 +1,9 @@
 """Runs a traced program of symbolic sizes on padded arrays, so that one compiled program serves every size.
 
-The shapes in such a program say which elements of a value are true: along an axis of symbolic size the first ones, as
-many as the size says. Here each value is an array with room for the largest size, and behind the true elements stand
-surplus ones. What works element by element or apart along that axis runs as it is; what mixes elements of the axis (a
-sum, a product of matrices, a concatenation) leaves the surplus out. So results are exact, whatever the model computes.
+Each value is an array with room for the largest size. Along an axis of symbolic size n, its first n elements are the
+true ones, and surplus elements follow them. An operation that computes each entry of such an axis separately runs
+unchanged. An operation that combines entries (a sum, a matrix product, a concatenation) leaves the surplus ones out.
+So the results are exact for every model.
 """
 
 import functools
@@ -28,9 +28,9 @@ from jaxops.static import is_symbolic, scan_operands
 
 
 def run_padded(closed: Any, inputs: Sequence[Any], capacity: Capacity) -> list[Padded]:
-    """Returns the results of a closed jaxpr. inputs: arrays, zero where they are surplus.
+    """Returns the results of a closed jaxpr. inputs: arrays whose surplus elements are zero.
 
-    Raises UnsupportedError for an operation along a symbolic axis that has no rule here.
+    Raises UnsupportedError for an operation that combines entries of a symbolic axis and has no rule.
     """
 
     def compute(eqn: Any, operands: list[Padded]) -> list[Padded]:
@@ -63,7 +63,7 @@ def _evaluate(eqn: Any, inputs: list[Padded], capacity: Capacity) -> list[Padded
     if name in _LOOPS:
         return _LOOPS[name](eqn, inputs, capacity)
     sizes, arrays = [sizes_of(v) for v in eqn.invars], [x.array for x in inputs]
-    # Running results depend on what comes before them, which is not surplus.
+    # A cumulative sum depends on earlier elements only, so surplus elements do not change the true ones.
     if is_row_wise(eqn) or (name.startswith("cum") and not eqn.params["reverse"]):
         zeroed = name in _KEEPS_ZEROS and all(x.zeroed for x in inputs)
         if name == "broadcast_in_dim":
@@ -87,7 +87,7 @@ def _evaluate(eqn: Any, inputs: list[Padded], capacity: Capacity) -> list[Padded
 
 
 def _scan(eqn: Any, inputs: list[Padded], capacity: Capacity) -> list[Padded]:
-    """Runs a scan; over an axis of symbolic size, steps at surplus elements leave the state as it is."""
+    """Runs a scan. If its length is symbolic, the steps at surplus elements leave the state as it is."""
     params = eqn.params
     constants, carry = scan_operands(params)
     carried = constants + carry
@@ -133,14 +133,14 @@ _LOOPS: dict[str, Callable[..., list[Padded]]] = {"cond": _cond, "scan": _scan, 
 
 
 def _has_symbolic_size(eqn: Any) -> bool:
-    """Tells whether a symbolic size plays a part in an equation."""
+    """Tells whether an equation has symbolic sizes: in operands, results, parameters or inner programs."""
     sizes = [sizes_of(v) for v in (*eqn.invars, *eqn.outvars)]
     if any(map(is_symbolic, jax.tree.leaves((sizes, list(eqn.params.values()))))):
         return True
     return any(_has_symbolic_size(inner) for jaxpr in jaxprs(eqn) for inner in jaxpr.eqns)
 
 
-# Zeros in, zeros out.
+# Primitives whose results are zero where their operands are.
 _KEEPS_ZEROS = {
     *("broadcast_in_dim", "concatenate", "convert_element_type", "copy", "dynamic_slice", "dynamic_update_slice"),
     *("neg", "reshape", "slice", "split", "squeeze", "transpose"),

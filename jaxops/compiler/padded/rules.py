@@ -1,4 +1,4 @@
-"""Rules of operations that mix the elements of a symbolic axis of padded arrays: each leaves the surplus ones out."""
+"""Rules for operations that combine elements along a symbolic axis of padded arrays, without the surplus elements."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -25,13 +25,13 @@ Rule = Callable[[Any, list[Padded], list[Sizes], Capacity], Padded | list[Padded
 
 
 def _resized(x: Any, axis: int, size: int) -> Any:
-    """Returns the first elements along an axis, with zeros behind them where there are fewer."""
+    """Returns the first `size` elements along an axis; zeros fill up an axis that is shorter."""
     missing = [(0, size - x.shape[axis] if k == axis else 0, 0) for k in range(x.ndim)]
     return x if size == x.shape[axis] else lax.pad(x, jnp.zeros((), x.dtype), missing)
 
 
 def _sliced(x: Padded, axis: int, start: Any, size: Dim, capacity: Capacity, step: int = 1) -> Padded:
-    """Returns `size` elements along an axis from `start` on, each `step`-th; they are among the true ones."""
+    """Returns every `step`-th element along an axis from `start` on, `size` in all; each must be a true one."""
     start = capacity.count(start) if is_symbolic(start) else start
     if isinstance(start, int) and isinstance(size, int):
         return Padded(lax.slice_in_dim(x.array, start, start + max(0, step * (size - 1) + 1), step, axis), x.zeroed)
@@ -44,7 +44,7 @@ def _sliced(x: Padded, axis: int, start: Any, size: Dim, capacity: Capacity, ste
 
 
 def _concatenate(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> Padded:
-    """Writes one after the other: each overwrites the surplus of those before it. The first is written in place."""
+    """Writes the operands into one array, in order: each overwrites the surplus elements of the operand before it."""
     axis = eqn.params["dimension"]
     array = _resized(inputs[0].array, axis, capacity.of(eqn.outvars[0].aval.shape[axis]))
     offset = sizes[0][axis]
@@ -69,14 +69,15 @@ def _select(target: Target, *operands: Any) -> Any:
     return _in_place if target.platform == "cpu" else None  # other platforms inline all functions
 
 
-# `lax.dynamic_update_slice`, which XLA:CPU computes once: as a function of its own, and in place. It would make the
-# update a part of each loop that reads the result, too; these read the array before, which it therefore copies. Four
-# layers of GPT-2, 256 wide, take 0.8 → 0.55 ms a token (onnxruntime 0.5), with a batch of 4 1.6 → 1.25 (0.9).
+# `lax.dynamic_update_slice` as a function that XLA:CPU does not inline, so that it is computed once and in place.
+# Inlined, XLA would fuse the update into each loop that reads the result; these loops read the array from before the
+# update, so XLA would copy it. Four layers of GPT-2, 256 wide, take 0.8 → 0.55 ms a token (onnxruntime 0.5), with a
+# batch of 4 1.6 → 1.25 (0.9).
 _write = NamedCall("write", _update, _select)
 
 
 def _reshape(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> Padded:
-    """Computes the position of each element in the true order, then where that stands in the operand."""
+    """Computes the position of each element among the true elements, then its position in the padded operand."""
     (x,), after = inputs, eqn.params["new_sizes"]
     room = tuple(map(capacity.of, after))
     if 0 in room:
@@ -130,7 +131,7 @@ def _dynamic_update_slice(eqn: Any, inputs: list[Padded], sizes: list[Sizes], ca
 
 
 def _bounded_starts(starts: Sequence[Padded], before: Sizes, after: Sizes, capacity: Capacity) -> list[Any]:
-    """Returns where slices of the sizes `after` begin, so that they are among the true elements."""
+    """Returns the starts of slices of the sizes `after`, clipped so that each slice has true elements only."""
     ends = [capacity.count(size) - capacity.count(part) for size, part in zip(before, after, strict=True)]
     return [jnp.clip(x.array, 0, jnp.asarray(end, x.array.dtype)) for x, end in zip(starts, ends, strict=True)]
 
@@ -147,7 +148,7 @@ def _pad(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity)
         (low, _, inner), room = config[axis], capacity.of(after[axis])
         if inner or not _is_at_least(after[axis], low):
             raise UnsupportedError(f"padding of {low} before and {inner} between the elements of a symbolic axis")
-        if is_symbolic(low):  # more than enough on both sides, of which a part is taken
+        if is_symbolic(low):  # pads more than enough on both sides; a slice is taken below
             config[axis], moved[axis] = (room, room, 0), room - capacity.count(low)
         else:
             config[axis] = (int(low), room - int(low) - x.shape[axis], 0)
@@ -158,7 +159,7 @@ def _pad(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity)
 
 
 def _is_at_least(size: Dim, number: Dim) -> bool:
-    """Tells whether a size is known to be at least another one."""
+    """Tells whether `size >= number` holds for every value of the symbols."""
     try:
         return bool(size >= number)
     except Undecided:
@@ -176,14 +177,14 @@ def _scatter(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capac
     x, indices, updates = inputs
     numbers = eqn.params["dimension_numbers"]
     mapped = numbers.scatter_dims_to_operand_dims
-    # The axes of the updates that are windows belong to the other axes of the operand, in order.
+    # The window axes of the updates correspond, in order, to the axes of the operand that are listed in neither.
     no_windows = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     axes = [axis for axis in range(len(sizes[0])) if axis not in no_windows]
     windows = {a: sizes[2][w] for a, w in zip(axes, sorted(numbers.update_window_dims), strict=True)}
     if any(is_symbolic(windows.get(axis)) for axis in mapped):
         raise UnsupportedError("a scatter whose updates differ in size from call to call is not supported")
     bounded = _bounded_indices(eqn, indices.array, sizes[0], mapped, windows, capacity)
-    for axis in symbolic_axes(sizes[1]):  # surplus updates go nowhere
+    for axis in symbolic_axes(sizes[1]):  # an index out of range drops a surplus update
         if _clips(eqn):
             raise UnsupportedError(
                 "scatter with mode='clip' is not supported for a number of updates that differs from call to call"
@@ -200,8 +201,8 @@ def _clips(eqn: Any) -> bool:
 def _bounded_indices(
     eqn: Any, indices: Any, sizes: Sizes, mapped: Sequence[int], windows: Mapping[int, Dim], capacity: Capacity
 ) -> Any:
-    """Returns indices of which those out of range for the true sizes are so for the padded ones, or clipped, as the
-    mode says."""
+    """Returns indices for the padded array: an index out of range for the true sizes is clipped, if the mode says so,
+    or else replaced by one that is out of range for the padded sizes, too."""
     if not any(is_symbolic(sizes[axis]) for axis in mapped):
         return indices
     ends = [capacity.count(sizes[axis]) - capacity.count(windows.get(axis, 1)) for axis in mapped]
@@ -220,7 +221,7 @@ def _rev(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity)
 
 
 def _sort(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> list[Padded]:
-    """Sorts by a first key that says what is surplus, so that it comes last."""
+    """Sorts with a first key that is 1 for surplus elements, so that they come last."""
     axis, arrays = eqn.params["dimension"], [x.array for x in inputs]
     surplus = positions(arrays[0], axis) >= capacity.count(sizes[0][axis])
     surplus = jnp.broadcast_to(surplus.astype(np.int32), arrays[0].shape)
@@ -258,7 +259,7 @@ def _highest(dtype: Any) -> Any:
     return True if dtype == np.bool_ else np.inf if is_float(dtype) else jnp.iinfo(dtype).max
 
 
-# The number that changes nothing among those that an operation combines, by its dtype.
+# The neutral element of each operation, as a function of the dtype: including it in a combination changes no result.
 NEUTRAL: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("cumsum", "dot_general", "reduce_or", "reduce_sum", "reduce_xor"), lambda _: 0),
     **dict.fromkeys(("cumprod", "reduce_prod"), lambda _: 1),

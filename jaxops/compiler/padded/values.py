@@ -1,4 +1,4 @@
-"""Padded arrays: those with room for more elements than a symbolic size says, and operations that run on them."""
+"""Padded arrays: a padded array has room for more elements than its symbolic size. Also runs operations on them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +14,10 @@ from jaxops.static import Dim, Sizes, evaluated, get_opaque_trace_state, is_symb
 
 @dataclass(frozen=True)
 class Capacity:
-    """The number of elements that an axis of a symbolic size has room for, and the true size.
+    """For each symbolic size, the number of elements that its axis has room for, and the true size.
 
-    sizes: symbol → its true size, traced. largest: symbol → the most it can be. reserved: sizes with more room.
+    sizes: symbol → its true size, traced. largest: symbol → its largest value. reserved: size → its room, for a size
+    that gets more room than `largest` implies.
     """
 
     sizes: Mapping[str, Any]
@@ -31,9 +32,9 @@ class Capacity:
         return self.reserved.get(dim) or evaluated(dim, self.largest)
 
     def true_size(self, dim: Dim) -> Any:
-        """Returns the true size, as the program sees it."""
-        # A value belongs to the trace that made it. To make one is slow: each time JAX asks whether the size of a
-        # symbol is the number 1, and words an error for a traced one.
+        """Returns the true size: an integer or a traced value."""
+        # Computing the value is slow (for each traced size JAX compares it with 1 and formats an error message), so it
+        # is kept. It may be used only in the trace that made it.
         state, (before, value) = get_opaque_trace_state(), self._true_sizes.get(dim, (None, None))
         if state != before:
             value = size_as_value(dim, self.sizes)
@@ -41,7 +42,7 @@ class Capacity:
         return value
 
     def count(self, dim: Dim) -> Any:
-        """Returns the true size as an int32, to compare positions with."""
+        """Returns the true size as an int32, for comparisons with positions."""
         return jnp.asarray(dim if isinstance(dim, int) else self.true_size(dim), np.int32)
 
 
@@ -53,7 +54,7 @@ class Padded:
     zeroed: bool = False
 
     def masked(self, sizes: Sizes, axes: set[int], fill: Any, capacity: Capacity) -> Any:
-        """Returns the array with `fill` for what is surplus along these axes. sizes: the true ones."""
+        """Returns the array with `fill` in place of elements that are surplus along these axes. sizes: true sizes."""
         if self.zeroed and not np.any(fill):
             return self.array
         array = self.array
@@ -64,7 +65,7 @@ class Padded:
 
 
 def bind(eqn: Any, arrays: Sequence[Any], capacity: Capacity, zeroed: bool = False, **changed: Any) -> list[Padded]:
-    """Runs an operation on padded arrays as it is, with room for the sizes among its parameters. changed: others."""
+    """Runs an operation on padded arrays, with padded sizes in its parameters. changed: parameters to replace."""
     params = {key: _with_room(value, capacity) for key, value in {**eqn.params, **changed}.items()}
     results = eqn.primitive.bind(*arrays, **params)
     results = results if eqn.primitive.multiple_results else [results]

@@ -1,8 +1,8 @@
-"""Rules of windows that slide along a symbolic axis.
+"""Rules for windows that slide along a symbolic axis.
 
-A window at a true place reads beyond the true elements only where the program pads them. So the surplus gets what the
-padding has: zeros for a sum, the lowest number for a maximum. The padding behind it is chosen for as many windows as
-there is room for.
+A window of a true result reads beyond the true elements only where the program pads them. So surplus elements get the
+value of the padding: zero for a sum, the lowest number for a maximum. The padding at the end of the axis is chosen so
+that there are as many windows as the padded result has elements.
 """
 
 import dataclasses
@@ -20,9 +20,10 @@ from jaxops.static import Sizes, is_symbolic
 
 
 def windowed_call(eqn: Any, inputs: Sequence[Padded], capacity: Capacity) -> list[Padded] | None:
-    """Computes a named call that says what its windows read outside of the data, behind batch and channels.
+    """Computes a named call that has an `outside` rule: the value that its windows read outside of the data.
 
-    None for any other call, where another size than those of batch and places is symbolic, and where the padding is.
+    Returns None for any other call, if the channels or another operand have a symbolic size, and if the padding is
+    symbolic.
     """
     named = named_call(eqn)
     if named is None or named.outside is None or (call := eqn.params["call"]).transforms:
@@ -47,7 +48,7 @@ def windowed_call(eqn: Any, inputs: Sequence[Padded], capacity: Capacity) -> lis
 
 
 def convolution(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> Padded:
-    """A convolution of zeros where the data is surplus."""
+    """Computes a convolution with zeros in place of surplus elements."""
     params, (data, filters, result) = eqn.params, eqn.params["dimension_numbers"]
     groups = params["feature_group_count"], params["batch_group_count"]
     over_data, over_filters = symbolic_axes(sizes[0]), symbolic_axes(sizes[1])
@@ -69,7 +70,7 @@ def convolution(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Ca
 
 
 def reduction(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity, fill: Any) -> Padded:
-    """The sum, the largest or the smallest element of each window. fill: the number that changes none."""
+    """Computes the sum, maximum or minimum of each window. fill: the neutral element, for surplus elements."""
     params, after = eqn.params, eqn.outvars[0].aval.shape
     axes, pads = symbolic_axes(sizes[0]), list(params["padding"])
     x = inputs[0].masked(sizes[0], axes, fill, capacity)
@@ -84,7 +85,7 @@ def reduction(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capa
 
 
 def _behind(room: int, count: int, kernel: int, stride: int, dilation: int, pads: tuple[Any, Any]) -> int:
-    """Returns how many elements of padding behind the data make room for as many windows; a negative number crops."""
+    """Returns the padding after the data that gives `count` windows; a negative number crops the data."""
     before = pads[0]
     if not isinstance(before, int) or not isinstance(kernel, int):
         raise UnsupportedError(f"windows of {kernel} elements behind {before} of padding, along a symbolic axis")
@@ -92,7 +93,7 @@ def _behind(room: int, count: int, kernel: int, stride: int, dilation: int, pads
 
 
 def _cropped(x: Any, axis: int, before: int, behind: int) -> tuple[Any, tuple[int, int]]:
-    """Returns the data and its padding, without elements that no window reads."""
+    """Returns the data, cropped where `behind` is negative, and its padding."""
     if behind >= 0:
         return x, (before, behind)
     return lax.slice_in_dim(x, 0, max(0, x.shape[axis] + behind), axis=axis), (before, 0)

@@ -1,1 +1,1 @@
-"""Cuts programs in parts: what depends on the weights alone, and what repeats."""
+"""Cuts programs into parts: operations that depend on the weights alone, and layers that repeat."""

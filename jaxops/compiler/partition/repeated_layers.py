@@ -1,20 +1,20 @@
-"""Splits a deep program: equal layers are compiled once, or one half while the other is lowered.
+"""Splits a deep program into several: equal ones are compiled once, or one half is compiled while the other is lowered.
 
-XLA compiles equal kernels once, but each of its passes looks at all layers, and so do tracing and lowering. Cut into
-programs, some of which are equal, int8 BERT-base gives its first result in 1.4 s, not 3.0, Whisper's encoder in 1.5 s,
-not 1.7, ViT-B/16 in 1.05 s, not 1.17, and BERT-base in 0.75 s, not 0.9.
+XLA compiles equal kernels once, but each of its passes visits all layers, and so do tracing and lowering. With programs
+of several layers each, some of them equal, the first result comes sooner: int8 BERT-base 3.0 → 1.4 s, Whisper's encoder
+1.7 → 1.5 s, ViT-B/16 1.17 → 1.05 s, BERT-base 0.9 → 0.75 s.
 
-A program costs a call up to a millisecond: a thread of its own begins it, beside those of all cores, until XLA hands
-the rest to these. So there are few, and none where that would be felt. Equal layers as calls of one function would
-start no sooner: XLA puts it in place of each, and its passes look at all.
+Each program adds up to a millisecond to a call: XLA starts it on an extra thread, which competes with the threads of
+all cores until XLA hands the work to them. So there are few programs, and one where a millisecond would matter. Calls
+of one function for equal layers would not start sooner: XLA inlines the function, and its passes visit every copy.
 
-A convolution is handed over at once, and a program that begins with one costs a call a tenth of that. So where equal
-layers make no programs, a network of convolutions of many kinds is cut in two. XLA needs memory for each kernel until
-all of a program are compiled: EfficientNet-B0's peak is 310 MiB, not 350, MobileNetV3's 310, not 340; they start in
-0.9 of the time. In three or four they need no less.
+XLA hands a convolution to the threads at once, so a program that begins with a convolution adds a tenth of that time.
+So a network with many kinds of convolutions and without equal layers is cut in two. XLA needs memory for each kernel
+until all kernels of a program are compiled: in two programs EfficientNet-B0's peak is 310 MiB instead of 350,
+MobileNetV3's 310 instead of 340, and both start in 0.9 of the time. Three or four programs need no less memory.
 
-A filter for each channel is one operation here, and up to hundreds for XLA, which is what counts: so the layers of
-ConvNeXt-S make programs, and it starts in 0.7 of the time.
+A depthwise convolution is one operation in our program, but up to hundreds in XLA's, and XLA's are counted: so the
+layers of ConvNeXt-S become programs, and it starts in 0.7 of the time.
 """
 
 import itertools
@@ -30,40 +30,40 @@ from jaxops.compiler.ir import Constant, Program
 from jaxops.compiler.primitives import PRODUCTS, multiplications
 from jaxops.kernels.target import Target
 
-# The fewest operations that are worth a look: 15 ms.
+# A program with fewer operations is not examined, which would take 15 ms.
 _FEW = 200
-# The most equal programs, and the least work of one for each core, in multiplications: some 10 ms.
+# The largest number of equal programs, and the least work of each, in multiplications per core: about 10 ms.
 _MOST, _LEAST_WORK = 4, 5e8
-# The multiplications of matrices that take as long as to compute an element: layers of BERT-base take 12 ns a thousand
-# multiplications then, of DeiT-Ti, XCiT-T, CaiT-XXS and EVA-02-Ti 9 to 12.
+# Computing one element elementwise takes as long as this many multiplications of a matrix product. With this number,
+# layers of BERT-base take 12 ns per thousand multiplications, those of DeiT-Ti, XCiT-T, CaiT-XXS and EVA-02-Ti 9 to 12.
 _OF_AN_ELEMENT = 25
-# Operations that copy elements, or are a part of the one that reads them.
+# Operations that only copy elements, or that XLA fuses into their reader.
 _COPIES = {"broadcast_in_dim", "reshape", "slice", "squeeze", "transpose"}
-# The operations that XLA sees for one place of a window with a filter for each channel: see
-# `kernels.convolution.depthwise`.
+# The number of XLA's operations for each element of a depthwise filter's window: see `kernels.convolution.depthwise`.
 _OF_A_PLACE = 5
-# The least part of all operations that XLA must be spared, and, for each equal program, the least product of their
-# number and of the work of one program for each core: ViT-B/16 in four 5e11, BERT-base in two 4.2e11 and in four, where
-# GPT-2 and Llama would take 1.04 of a call, 1.6e11. CaiT-XXS in three 3.5e11: it starts in 0.67 of the time.
+# A cut pays if equal programs spare XLA at least this part of all operations, and if (operations spared) × (work of a
+# program per core) is at least this number for each equal program. ViT-B/16 in four programs has 5e11, BERT-base in two
+# 4.2e11, CaiT-XXS in three, which starts in 0.67 of the time, 3.5e11. BERT-base in four has 1.6e11; in as many, calls
+# of GPT-2 and Llama would take 1.04 of the time.
 _SPARED, _WORTH = 1 / 3, 3.5e11
-# The least product of all operations and the multiplications of each core where a program is cut in two: Inception
-# 1.0e12, EfficientNet-B0 3.7e11, MobileNetV3, whose calls take 1.02 of the time, 1.7e11.
+# A program is cut in two if (operations) × (multiplications per core) is at least this: Inception has 1.0e12,
+# EfficientNet-B0 3.7e11, MobileNetV3, whose calls take 1.02 of the time, 1.7e11.
 _HALVED = 1.5e11
-# The fewest kinds of operations, which are what XLA compiles, where it is cut in two: Inception has 370, and the
-# ResNets, which start no sooner and need no less memory, 230 to 300.
+# A program is cut in two if it has at least this many kinds of operations, since XLA compiles each kind once. Inception
+# has 370. The ResNets have 230 to 300: cut in two, they would start no sooner and need no less memory.
 _VARIED = 320
-# From how many operations on, for each of a kind of its own, two programs are compiled at once. ConvNeXt-T has 4.5, and
-# starts in 0.9 of the time, its peak is 1.02 times as high; EfficientNetV2-S, with 5.4, 0.93 and 1.09, less than uncut.
-# With 3.2 and fewer, DenseNet-121, MobileNetV3 and EfficientNet-B0 and B4 start in 0.92 to 1.02, and need 1.07 to 1.17.
+# Two programs are compiled at once if they have at least this many operations per kind. ConvNeXt-T has 4.5: it starts
+# in 0.9 of the time, with 1.02 of the peak memory. EfficientNetV2-S has 5.4: 0.93 and 1.09, still less memory than as
+# one program. DenseNet-121, MobileNetV3 and EfficientNet-B0 and B4 have at most 3.2: 0.92 to 1.02, and 1.07 to 1.17.
 _ALIKE = 4
-# How many of the next equal products are looked at from each, and how many distances between them are tried.
+# The number of following equal products to which the distance of a product is counted, and of distances that are tried.
 _FAR, _TRIED = 32, 64
 
 
 class Section(NamedTuple):
-    """Consecutive operations, as a program of the values that they read from outside to those that are read behind.
+    """Consecutive operations as a program: from the values that they read to the results that later operations read.
 
-    kinds: a number for each operation. form: the same for sections that do the same.
+    kinds: the kind of each operation, a number. form: equal for sections that compute the same.
     """
 
     program: Program
@@ -72,7 +72,7 @@ class Section(NamedTuple):
 
 
 def split_at_repeated_layers(program: Program, target: Target) -> list[Section]:
-    """Returns the sections that run one after the other; none where it does not pay to cut."""
+    """Returns the sections in the order in which they run; an empty list where a cut does not pay."""
     operations, types = program.operations, program.types
     if len(operations) < _FEW or any(operation.effects for operation in operations):
         return []
@@ -88,7 +88,7 @@ def split_at_repeated_layers(program: Program, target: Target) -> list[Section]:
 
     def equal(size: int) -> list[Section]:
         cuts = _evenly(stretch, size, live)
-        for ends in (cuts, cuts[:-1]):  # of the last layer, something else may be read than of the others
+        for ends in (cuts, cuts[:-1]):  # other values may be read from the last layer than from each layer before it
             sections = between(ends)
             same = Counter(section.form for section in sections).most_common(1)
             if same and same[0][1] == len(ends) - 1 > 1:
@@ -100,10 +100,10 @@ def split_at_repeated_layers(program: Program, target: Target) -> list[Section]:
 
 
 def at_once(sections: Sequence[Section], target: Target) -> int:
-    """Returns how many of these programs XLA should compile at once.
+    """Returns the number of programs that XLA should compile at once: 1 or 2.
 
-    Its passes look at all operations, on one core; to compile what is of a kind of its own it takes all cores, and the
-    most memory.
+    XLA's passes visit all operations, on one core. It compiles each kind of operation once, on all cores, which takes
+    the most memory. So two at once pay where there are many operations of few kinds.
     """
     different = {section.form: section for section in sections}.values()
     pairs = (zip(section.kinds, section.program.operations, strict=True) for section in different)
@@ -113,7 +113,7 @@ def at_once(sections: Sequence[Section], target: Target) -> int:
 
 
 def _kinds(operations: Sequence[Any], types: Sequence[Any]) -> np.ndarray:
-    """Returns a number for each operation, the same where only operands differ that are no constants."""
+    """Returns the kind of each operation, a number. Operations of one kind may differ in non-constant operands only."""
     numbers: dict[Any, int] = {}
     return np.array([numbers.setdefault(_kind(operation, types), len(numbers)) for operation in operations])
 
@@ -123,22 +123,23 @@ def _kind(operation: Any, types: Sequence[Any]) -> Any:
     kind = operation.name, tuple(operation.params.values()), operands, tuple(types[v] for v in operation.results)
     try:
         hash(kind)
-    except TypeError:  # unlike any other
+    except TypeError:  # a kind of its own
         return operation
     return kind
 
 
 def _long(operations: Sequence[Any], types: Sequence[Any], stretch: "_Stretch", total: int, target: Target) -> int:
-    """Returns how many operations of a stretch of layers make one of a few equal programs; 0 where these do not pay.
+    """Returns the number of operations in each of the equal programs that a stretch of layers is cut into; 0 where a
+    cut does not pay.
 
-    total: how many operations XLA sees.
+    total: the number of XLA's operations.
     """
     if not stretch.layers:
         return 0
     work = _work(operations[stretch.begin : stretch.end], types, target)
     most_of_all = int(min(_MOST, work / _LEAST_WORK))
     for most in range(most_of_all, 1, -1):
-        # How many layers: as few operations as can be are left to compile.
+        # The number of layers for which XLA has the fewest operations to compile.
         choices = range(stretch.layers // (most + 1) + 1, stretch.layers + 1)
         layers = max(choices, key=stretch.spared)
         spared, size = stretch.spared(layers), layers * stretch.period
@@ -149,7 +150,7 @@ def _long(operations: Sequence[Any], types: Sequence[Any], stretch: "_Stretch", 
 
 
 def _evenly(stretch: "_Stretch", size: int, live: np.ndarray) -> list[int]:
-    """Returns where equal sections begin, and where the last of them ends: where the least data cross."""
+    """Returns the positions where equal sections begin, and the end of the last one, so that the fewest bytes cross."""
     if not size:
         return []
     length = (stretch.end - stretch.begin) // size * size
@@ -161,11 +162,11 @@ def _evenly(stretch: "_Stretch", size: int, live: np.ndarray) -> list[int]:
 def _middle(
     operations: Sequence[Any], kinds: np.ndarray, live: np.ndarray, sizes: np.ndarray, target: Target
 ) -> list[int]:
-    """Returns the convolution in the middle third of the operations with the fewest kinds of them on both sides,
-    which XLA would compile for both, and of these the one before which the least data cross; none, where none is there,
-    where the calls are short, or where there is little to compile.
+    """Returns the position of one convolution in the middle third, to cut before it; an empty list where no cut pays.
 
-    Threads of XLA's own begin it, and go on with what is behind it.
+    XLA compiles a kind of operation that is on both sides of the cut twice, so there are the fewest of these, and then
+    the fewest bytes that cross. The second program begins with a convolution, since XLA hands that to its threads at
+    once. No cut pays where calls are short, or where there are few kinds to compile.
     """
     size, (_, first) = len(operations), np.unique(kinds, return_index=True)
     if sizes.sum() * _multiplied(operations, target) < _HALVED or sizes[first].sum() < _VARIED:
@@ -176,27 +177,27 @@ def _middle(
 
 
 def _size(operation: Any) -> int:
-    """Counts the operations that XLA sees for one."""
+    """Counts XLA's operations for one of ours."""
     return _OF_A_PLACE * math.prod(operation.params["windows"].kernel) if operation.name == "channel_sum" else 1
 
 
 def _work(operations: Sequence[Any], types: Sequence[Any], target: Target) -> float:
-    """Counts the multiplications of one core; an element that it computes counts as some."""
+    """Counts the multiplications per core; each computed element counts as `_OF_AN_ELEMENT` multiplications."""
     results = (v for operation in operations if operation.name not in _COPIES for v in operation.results)
     elements = sum(math.prod(getattr(types[v], "shape", ())) for v in results)
     return _multiplied(operations, target) + _OF_AN_ELEMENT * elements / target.cores
 
 
 def _multiplied(operations: Sequence[Any], target: Target) -> float:
-    """Counts the multiplications of one core."""
+    """Counts the multiplications per core."""
     products = (operation.equation for operation in operations if operation.name in PRODUCTS)
     return sum(map(multiplications, products)) / target.cores
 
 
 class _Stretch(NamedTuple):
-    """Operations, each of the same kind as the one a period before it; a period of 0 for none.
+    """Consecutive operations, each of the same kind as the operation `period` before it; period 0 if none repeat.
 
-    seen: how many operations XLA sees for those of a period.
+    seen: the number of XLA's operations for one period.
     """
 
     begin: int
@@ -210,12 +211,12 @@ class _Stretch(NamedTuple):
         return (self.end - self.begin) // self.period if self.period else 0
 
     def spared(self, layers: int = 1) -> int:
-        """Counts the operations that XLA need not look at where it looks once at equal sections of so many layers."""
+        """Counts the operations that XLA is spared if sections of `layers` layers, all equal, are compiled once."""
         return (self.layers // layers - 1) * layers * self.seen
 
 
 def _repeated(operations: Sequence[Any], kinds: np.ndarray, sizes: np.ndarray) -> _Stretch:
-    """Returns the stretch in which the most operations are spared."""
+    """Returns the stretch that spares the most operations."""
     longest, before = _Stretch(0, 0, 0, 0), np.cumsum([0, *sizes]).tolist()
     for period in _periods(operations, kinds):
         same = kinds[period:] == kinds[:-period]
@@ -242,7 +243,7 @@ def _periods(operations: Sequence[Any], kinds: np.ndarray) -> list[int]:
 
 
 def _live(program: Program) -> np.ndarray:
-    """Returns for each cut between operations, and both ends, the bytes of values computed before and read behind."""
+    """Returns, for each position between operations, the bytes of values that are computed before and read after it."""
     operations, types = program.operations, program.types
     changes = np.zeros(len(operations) + 2)
     for position, operation in enumerate(operations):

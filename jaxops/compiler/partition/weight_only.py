@@ -1,4 +1,4 @@
-"""Splits a program into what depends on the weights alone and is worth computing once, and the rest."""
+"""Splits a program into operations that depend on the weights alone and are worth computing once, and the rest."""
 
 import math
 from typing import Any, NamedTuple
@@ -9,25 +9,26 @@ from jaxops.compiler.passes.lift_tables import TABLE
 from jaxops.compiler.primitives import IN_ORDER
 from jaxops.kernels.target import Target
 
-# The most that a prepared value may hold, for each byte of the parameters that it is made of.
+# The largest size of a prepared value, as a multiple of the size of the parameters that it is computed from.
 _MOST_BYTES = 1.5
-# A smaller value is prepared anyway: a table of relative positions, made of a few numbers.
+# A smaller value is prepared anyway, such as a table of relative positions that is computed from a few numbers.
 _SMALL = 1 << 20
-# Dequantized weights of four bits hold eight times as much. All that grows so may take this part of what a result may
-# take. Llama of 110 M with 4-bit weights: 0.4 of the time, and the memory that each call would take anew.
+# Dequantized 4-bit weights are eight times as large. All values that grow beyond `_MOST_BYTES` together may take this
+# part of `Target.max_bytes`. Llama of 110 M with 4-bit weights takes 0.4 of a call; the memory is what each call would
+# need anyway.
 _GROWN = 1 / 4
-# Operations that cost nothing, or are part of the one that reads them.
+# Operations that cost nothing, or that XLA fuses into their reader.
 _FREE = IN_ORDER | {"optimization_barrier", "stored"}
-# A row of no more bytes costs less where it lies than as a value of its own, which each call would hand over: of
-# ConvNeXt's depthwise filters, 49 rows each, there were 882.
+# A slice of at most this many bytes is cheaper in each call than as a prepared value, which is one more argument of
+# each call: ConvNeXt's depthwise filters have 49 rows each, which were 882 values.
 _ROW = 1 << 14
 
 
 class Split(NamedTuple):
     """A program in two parts.
 
-    prepare: from all weights to the prepared values. run: from these, the weights that it still reads, and the inputs
-    to the outputs. read: the positions of these weights.
+    prepare: computes the prepared values from all weights. run: computes the outputs from the prepared values, the
+    weights that it still reads, and the inputs. read: the positions of the weights that `run` reads.
     """
 
     prepare: Program
@@ -36,7 +37,7 @@ class Split(NamedTuple):
 
 
 def split_weight_only(program: Program, weights: int, target: Target) -> Split:
-    """Splits a program. weights: how many of its inputs, the first ones, are weights."""
+    """Splits a program. weights: the number of its weights, which are its first inputs."""
     program = program.needed()
     costs = _Costs(program, weights, target.max_bytes)
     weight_only = [operation for operation in program.operations if costs.is_weight_only(operation)]
@@ -59,7 +60,7 @@ def split_weight_only(program: Program, weights: int, target: Target) -> Split:
 
 
 class _Costs:
-    """Decides which values are worth preparing. Follows the values that need weights and constants only."""
+    """Decides which values are worth preparing, among those that depend on weights and constants only."""
 
     def __init__(self, program: Program, weights: int, max_bytes: int) -> None:
         self._types = program.types
@@ -69,7 +70,7 @@ class _Costs:
         self._room = _GROWN * max_bytes
 
     def is_weight_only(self, operation: Any) -> bool:
-        """Tells whether an operation needs weights and constants only; notes what follows for its results."""
+        """Tells whether an operation depends on weights and constants only; if so, records this for its results."""
         operands = [v for v in operation.operands if isinstance(v, int)]
         if operation.effects or not all(v in self._roots for v in operands):
             return False
@@ -85,7 +86,7 @@ class _Costs:
         return True
 
     def _gives_rows(self, operation: Any) -> bool:
-        """Tells whether its readers read the results in place, which a product does not do with a part of a matrix."""
+        """Tells whether an operation slices rows, which readers read in place; a product copies any other slice."""
         return operation.name in ("slice", "split") and all(map(self._is_row, operation.results))
 
     def _is_row(self, value: int) -> bool:
@@ -93,12 +94,12 @@ class _Costs:
         return math.prod(shape) == max(shape, default=1) and self._bytes(value) <= _ROW
 
     def is_worth_it(self, value: int) -> bool:
-        """Tells whether a value is prepared; takes its bytes from the room for large ones."""
+        """Tells whether a value is prepared. A large one uses up a part of the room for large values."""
         roots, size = self._roots[value], self._bytes(value)
         if not roots or value not in self._costly:
             return False
         if roots <= self._constants and sum(map(self._bytes, roots)) < TABLE:
-            # In another array of them, XLA reads one number in each place.
+            # A larger array made of these is not prepared: XLA fuses it into its readers, which then read one number.
             return value in self._constants or math.prod(self._types[value].shape) == 1
         if size > max(_SMALL, _MOST_BYTES * sum(map(self._bytes, roots))):
             if size > self._room:

@@ -1,8 +1,9 @@
-"""Attention runs in blocks, where the scores of all heads are too large for a processor's caches.
+"""Attention runs in blocks where the scores of all heads are too large for a processor's caches.
 
-Between two products of batches, q·kᵀ and weights·v, every head, and every query, is computed by itself. A loop needs
-memory for the scores of one block: they stay in the caches, and no call asks the system for new pages. Milliseconds on
-two cores, at once → in blocks: 8 heads of 1,024 queries 32 → 17, of 1,500 69 → 42; 4 heads of 4,096 233 → 152.
+Between the two batched products, q·kᵀ and weights·v, each head and each query is computed separately. A loop over
+blocks needs memory for the scores of one block, so they stay in the caches, and no call asks the system for new pages.
+Milliseconds on two cores, at once → in blocks: 8 heads of 1,024 queries 32 → 17, of 1,500 69 → 42; 4 heads of 4,096
+233 → 152.
 """
 
 import dataclasses
@@ -21,23 +22,24 @@ from jaxops.compiler.passes import lazy_moves
 from jaxops.kernels.target import Target
 from jaxops.static import Sizes
 
-# Bytes. Scores of 15 MB take as long in blocks as at once, those of 33 MB half as long. Blocks of a quarter of the last
-# cache are best: 4 heads of 4,096 take 183 ms in blocks of 16 MiB, 152 of 8 and 169 of 4.
+# Bytes. Scores of 15 MB take as long in blocks as at once, scores of 33 MB half as long. Blocks of a quarter of the
+# last-level cache are best: 4 heads of 4,096 queries take 183 ms in blocks of 16 MiB, 152 ms in 8, and 169 ms in 4.
 _LARGE, _BLOCK = 1 << 24, 1 << 23
 
-# The parameter with the sizes of the result, or of an operand that has them.
+# The parameter that holds sizes, of which the size of the axis becomes that of a block.
 _SIZES = {"broadcast_in_dim": "shape", "dynamic_slice": "slice_sizes", "reshape": "new_sizes", "slice": "limit_indices"}
-# These stay outside: convolutions are fast at once, and the sizes that a gather takes are not those of its result.
+# Operations that stay outside of loops: convolutions are fast as they are, and a gather's `slice_sizes` are not the
+# sizes of its result.
 _NOT_CUT = {"conv_general_dilated", "gather"}
 
 
 @dataclass(frozen=True, eq=False)
 class Loop:
-    """A program that runs for `step` entries of an axis at a time.
+    """A program that runs for `step` entries of an axis at a time: for one block.
 
-    program: that of a block. operands: what it reads from outside. cuts: the axis along which each of these is cut;
-    None where each block reads all of it. results: the values that are read outside. types: of these. axes: those
-    along which their blocks lie. size: of the axis.
+    program: computes one block. operands: the values that it reads from outside. cuts: for each operand, the axis along
+    which it is cut; None where each block reads the complete operand. results: the values that are read outside. types:
+    their types. axes: for each result, the axis along which its blocks are put together. size: that of the axis.
     """
 
     program: Program
@@ -54,14 +56,14 @@ class Loop:
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """The size of the axis, and of a block."""
+        """The size of the axis, and that of a block."""
         return {"size": self.size, "step": self.step}
 
     def lower(self, operands: Sequence[Any], emit: Emit) -> Sequence[Any]:
-        """Computes the results for these operands, of which some may be lazy."""
+        """Computes the results for these operands, some of which may be lazy."""
 
         def block(k: Any, arrays: Sequence[Any]) -> list[Any]:
-            # JAX moves a block that would reach over the end back: the last two may compute some entries twice.
+            # JAX moves a block back that would extend beyond the end: the last two blocks may have entries in common.
             start = k * self.step
             inputs = [_cut(x, axis, start, self.step) for x, axis in zip(operands, self.cuts, strict=True)]
             results = map(lazy_moves.materialize, run(self.program, inputs, emit))
@@ -88,13 +90,13 @@ def _with(shape: Sizes, axis: int, size: int) -> Sizes:
 
 
 def block_attention(program: Program, target: Target) -> Program:
-    """Makes a loop of each large product of batches and all operations from it to the next product."""
+    """Makes a loop of each large batched product and the operations from there to the next product."""
     return _looped(program, _LARGE)
 
 
 def _looped(program: Program, most: int) -> Program:
-    """Returns the program; a product of batches of more than `most` bytes, and all up to the next one, as a loop."""
-    loops: dict[int, Loop | None] = {}  # by the position of the last operation in it; None for those before
+    """Returns the program with loops for batched products of more than `most` bytes, each up to the next product."""
+    loops: dict[int, Loop | None] = {}  # the position of the last operation of a loop → the loop; of the rest → None
     for position, operation in enumerate(program.operations):
         if position not in loops and _bytes(operation, program) > most:
             regions = (_Region(program, position, axis) for axis in _axes(operation, program))
@@ -106,7 +108,7 @@ def _looped(program: Program, most: int) -> Program:
 
 
 def _bytes(operation: Operation, program: Program) -> int:
-    """Counts the bytes of a product of batches; 0 for any other operation."""
+    """Counts the bytes of the result of a batched product; 0 for any other operation."""
     if operation.name != "dot_general" or not operation.params["dimension_numbers"][1][0]:
         return 0
     type = program.types[operation.results[0]]
@@ -114,29 +116,29 @@ def _bytes(operation: Operation, program: Program) -> int:
 
 
 def _axes(operation: Operation, program: Program) -> Iterator[int]:
-    """Yields the axes of a product of batches over which a loop may run: the largest of the batches, or a free one."""
+    """Yields the axes of a batched product over which a loop may run: the largest batch axis, then the free axes."""
     sizes, batches = program.types[operation.results[0]].shape, len(operation.params["dimension_numbers"][1][0])
     largest = max(range(batches), key=sizes.__getitem__)
     yield from (axis for axis in (largest, *range(batches, len(sizes))) if sizes[axis] > 1)
 
 
 class _Region:
-    """Operations from a product to the next one that need only the same entry of an axis of it.
+    """The operations from a product to the next one whose entries depend only on the same entry of one of its axes.
 
-    positions: those of the operations, up to one that needs more, if there is one.
+    positions: those of the operations; the region ends before an operation whose entries depend on more.
     """
 
     def __init__(self, program: Program, start: int, axis: int) -> None:
-        """start: the position of the product. axis: that of its result."""
+        """start: the position of the product. axis: an axis of its result."""
         self._program, first = program, program.operations[start]
         self._size = program.types[first.results[0]].shape[axis]
         self._step = math.ceil(self._size / math.ceil(_bytes(first, program) / _BLOCK))
-        self._axes: dict[Any, int] = {}  # a value that is computed inside → the axis along which it is cut
+        self._axes: dict[Any, int] = {}  # a value computed inside → the axis along which it is cut
         self._operands: dict[
             tuple[Operand, int | None], int
-        ] = {}  # (one from outside, the axis) → its number in a block
-        self._numbers: dict[Any, int] = {}  # a value that is computed inside → its number in a block
-        self._types: list[Any] = []  # those of a block
+        ] = {}  # (a value from outside, the axis along which it is cut) → its number in the block
+        self._numbers: dict[Any, int] = {}  # a value computed inside → its number in the block
+        self._types: list[Any] = []  # of the values of the block, by number
         self._operations: list[Operation] = []
         self.positions: list[int] = []
         for position, operation in enumerate(program.operations[start:], start):
@@ -181,7 +183,7 @@ class _Region:
         self._operations.append(Operation(equation, tuple(operands), (self._numbers[result],), operation.scope))
 
     def _value(self, operand: Operand, axis: int | None) -> int:
-        """Adds the value of a block that is a part of another one; returns its number."""
+        """Adds a value to the block: the operand, or its part along the axis. Returns the number of the value."""
         type = self._type(operand)
         self._types.append(type if axis is None else type.update(shape=_with(type.shape, axis, self._step)))
         return len(self._types) - 1
@@ -191,7 +193,8 @@ class _Region:
         return [v for v in self._numbers if not inside.issuperset(self._program.readers.get(v, ()))]
 
     def pays(self) -> bool:
-        """Tells whether it ends with another product, and nothing else needs a value as large as the first result."""
+        """Tells whether the region ends with another product, and no value as large as the first result is read
+        outside."""
         first, last = (self._program.operations[self.positions[k]] for k in (0, -1))
         if last is first or last.name != "dot_general":
             return False
@@ -199,7 +202,7 @@ class _Region:
         return all(v in last.results or self._type(v).size < large for v in self._results())
 
     def loop(self) -> Loop:
-        """Returns it as a loop; where one entry is too large, with another loop inside."""
+        """Returns the region as a loop; with another loop inside where one entry is too large."""
         results = tuple(self._results())
         operands, cuts = zip(*self._operands, strict=True)
         inputs, outputs = tuple(self._operands.values()), tuple(self._numbers[v] for v in results)
@@ -210,15 +213,15 @@ class _Region:
 
 
 def _agree(axes: Sequence[int | None], cuts: Sequence[int | None]) -> bool:
-    """Tells whether operands that are cut already are cut along these axes. cuts: None for one from outside."""
+    """Tells whether these axes are those along which the operands are cut already. cuts: None for one from outside."""
     return all(cut is None or cut == axis for axis, cut in zip(axes, cuts, strict=True))
 
 
 def _before_transposes(product: Operation, program: Program) -> Operation:
-    """Returns a product of transposed values as one of these values themselves.
+    """Returns a product that reads the values before their transposes.
 
-    XLA sees no transpose through the start of a loop: it would copy the keys of attention, and for those of 1,500
-    places compile that for 0.3 s.
+    XLA does not fuse a transpose into a loop that begins after it: it would copy the keys of attention, and compiling
+    that copy takes 0.3 s for 1,500 positions.
     """
     over, batch = product.params["dimension_numbers"]
     operands, dimensions = list(product.operands), [list(map(tuple, over)), list(map(tuple, batch))]
@@ -228,7 +231,7 @@ def _before_transposes(product: Operation, program: Program) -> Operation:
             continue
         perm = producer.params["permutation"]
         free = [axis for a, axis in enumerate(perm) if a not in (*over[k], *batch[k])]
-        if free == sorted(free):  # they keep their order in the result
+        if free == sorted(free):  # the result keeps the order of these axes
             operands[k] = producer.operands[0]
             for axes in dimensions:
                 axes[k] = tuple(perm[a] for a in axes[k])

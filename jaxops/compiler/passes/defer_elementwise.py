@@ -1,8 +1,9 @@
-"""Elementwise operations that all parts of a concatenation go through alike run behind it, once.
+"""Elementwise operations that are the same for all parts of a concatenation run after it, once.
 
-Branches of a network end alike: a convolution, a bias or a normalization, an activation, and then all are put side by
-side. XLA makes no loop of a concatenation of channels and what is before it, so that each branch had a loop of its own,
-to compile and to start. Inception v2 runs 84 operations for 109 and starts in 0.92 of the time, as does SqueezeNet.
+Branches of a network often end in the same way: a convolution, a bias or a normalization, an activation; then all
+branches are concatenated. XLA does not fuse a concatenation of channels with the operations before it, so each branch
+would have a loop to compile and to start. Inception v2 runs 84 operations instead of 109, and starts in 0.92 of the
+time, as does SqueezeNet.
 """
 
 import math
@@ -17,26 +18,28 @@ from jaxops.compiler.ir import Constant, Operation, Program
 from jaxops.compiler.primitives import ELEMENTWISE
 from jaxops.kernels.target import Target
 
-# Operations that XLA fuses no elementwise operation into; any other one would need one more loop.
+# Operations into which XLA does not fuse an elementwise one. After any other, the moved operations would need one more
+# loop.
 _PRODUCTS = {"conv_general_dilated", "dot_general"}
-# Values of the parts, at the same place of each.
+# One value of each part: the results of corresponding operations.
 _Row = tuple[Any, ...]
-# The fewest bytes of a group: one vector of AVX-512.
+# The least size of a group in bytes: one vector of AVX-512.
 _FEWEST_BYTES = 64
 
 
 @dataclass(frozen=True, eq=False)
 class _InGroups(Operation):
-    """A concatenation that is a part of the loop behind it.
+    """A concatenation that XLA fuses into the loop after it.
 
-    Where parts have many elements along the last axis, but not along another one, XLA copies them side by side, and
-    reads the copy again. So two parts become groups, of as many elements as divide both, which lie along an axis before
-    the last one. With a bias and relu behind, 64+64 channels at 55×55 take 0.4 of the time. With more parts the loop
-    takes longer to compile than it saves: Inception v2 starts in 1.04 of the time, and its call takes 1.00.
+    XLA copies parts that are concatenated along the last axis, and reads the copy again. It does not copy them along
+    another axis. So the last axis of two parts is split into groups, of a size that divides both, and the groups are
+    concatenated along the axis before the last one. With a bias and relu afterwards, 64+64 channels at 55×55 take 0.4
+    of the time. With more parts the loop takes longer to compile than it saves: Inception v2 would start in 1.04 of the
+    time, with the same time for a call.
     """
 
     def emit(self, operands: Sequence[Any], params: Mapping[str, Any] | None = None) -> Sequence[Any]:
-        """Concatenates; along the last axis by groups of elements."""
+        """Concatenates; two parts along the last axis in groups of elements."""
         axis = (params or self.params)["dimension"]
         size, last = math.gcd(*(x.shape[axis] for x in operands)), operands[0].ndim - 1
         if axis != last or len(operands) > 2 or size * operands[0].dtype.itemsize < _FEWEST_BYTES:
@@ -46,7 +49,7 @@ class _InGroups(Operation):
 
 
 def defer_elementwise(program: Program, target: Target) -> Program:
-    """Moves concatenations before the elementwise operations that all their parts go through."""
+    """Moves concatenations before the elementwise operations that are the same for all parts."""
     types, operations = list(program.types), []
     for position, operation in enumerate(program.operations):
         if operation.name == "concatenate" and len(operation.operands) > 1:
@@ -58,10 +61,10 @@ def defer_elementwise(program: Program, target: Target) -> Program:
 
 @dataclass
 class _Parts:
-    """One concatenation, the operation at `position`. types: those of all values; gets the new ones.
+    """The parts of one concatenation, the operation at `position`. types: of all values; new values are appended.
 
-    rows: a row that moves behind it → the value that this becomes. spread: a vector for each part, or one number, that
-    an operation reads → the array that this becomes, and what computes it.
+    rows: row that moves after the concatenation → its new value. spread: row of broadcast vectors or numbers that such
+    an operation reads → its new value.
     """
 
     program: Program
@@ -71,11 +74,11 @@ class _Parts:
     spread: dict[_Row, int] = field(default_factory=dict)
 
     def moved(self) -> list[Operation] | None:
-        """Returns the operations that take its place; None where it stays."""
+        """Returns the operations that replace the concatenation; None where it stays."""
         concatenation = self.program.operations[self.position]
         rows, data, free = [concatenation.operands], set[_Row](), {self.position}
         walked: list[_Row] = []
-        # A row is looked at behind all that reads it: its values come in the order of the program.
+        # The last row of the program is next, so that a row is visited after all operations that read it.
         while rows:
             row = max(rows, key=lambda row: self.program.producers.get(row[0], -1))
             rows.remove(row)
@@ -98,8 +101,8 @@ class _Parts:
         return moved
 
     def _operands(self, row: _Row, free: set[int]) -> list[_Row] | None:
-        """Returns the operands of the operations that compute a row, a row for each position; None where these
-        operations cannot move."""
+        """Returns one row for each operand of the operations that compute `row`; None where these operations cannot
+        move. free: positions of the operations that may read the row."""
         if any(self.program.producer(v) is None or not free.issuperset(self.program.readers[v]) for v in row):
             return None
         producers = [self.program.producer(v) for v in row]
@@ -116,14 +119,14 @@ class _Parts:
         return rows
 
     def _is_product(self, value: Any) -> bool:
-        """Tells whether this is the result of a product or a convolution, perhaps in another order."""
+        """Tells whether a value is the result of a product or a convolution, perhaps transposed or reshaped."""
         producer = self.program.producer(value)
         while producer is not None and producer.name in ("transpose", "reshape"):
             producer = self.program.producer(producer.operands[0])
         return producer is not None and producer.name in _PRODUCTS
 
     def _is_spread(self, row: _Row) -> bool:
-        """Tells whether the parts read the same number, or each a vector along the axis of the concatenation."""
+        """Tells whether a row consists of the same number, or of vectors along the axis of the concatenation."""
         if all(isinstance(v, Constant) for v in row):
             return len({fingerprint(v.value, repr) for v in row}) == 1 and getattr(row[0].value, "ndim", 0) == 0
         producers = [self.program.producer(v) for v in row]
@@ -146,7 +149,7 @@ class _Parts:
         )
 
     def _behind(self, row: _Row, concatenation: Operation) -> list[Operation]:
-        """Returns the operations that compute a row behind the concatenation."""
+        """Returns the operations that compute a row after the concatenation."""
         added, operands = [], []
         first = self.program.producer(row[0])
         for read in zip(*(self.program.producer(v).operands for v in row), strict=True):
@@ -161,7 +164,7 @@ class _Parts:
         return [*added, Operation(first.equation, tuple(operands), (self.rows[row],), first.scope)]
 
     def _spread_over(self, row: _Row, concatenation: Operation) -> list[Operation]:
-        """Returns the operations that make the vectors of all parts, or the number, an array of all their sizes."""
+        """Returns the operations that broadcast the number, or the concatenated vectors, to the sizes of the result."""
         shape, along = self.types[concatenation.results[0]].shape, concatenation.params["dimension"]
         first, sources = self.program.producer(row[0]), tuple(self.program.producer(v).operands[0] for v in row)
         source, added = sources[0], []
@@ -178,7 +181,7 @@ class _Parts:
         return [*added, Operation(broadcast, (source,), (self.spread[row],), first.scope)]
 
     def _value(self, like: int, concatenated: int) -> int:
-        """Returns the number of a new value: of the type of another, but as large as all parts."""
+        """Adds a value with the dtype of `like` and the sizes of the concatenation; returns its number."""
         self.types.append(self.types[like].update(shape=self.types[concatenated].shape))
         return len(self.types) - 1
 

@@ -1,7 +1,7 @@
-"""Opens the calls that wrap operations, so that each pass sees every operation and its operands.
+"""Inlines calls, so that each pass sees every operation and its operands.
 
-`jit` inside `jit`, the functions with a derivative of their own, and the choice of a form by platform only say how a
-program came about. In a program that is not specialized, a function that says how it is differentiated stays a call.
+`jit` inside `jit`, functions with a custom derivative, and choices by platform are inlined. In a program that is not
+specialized, JAX may differentiate later, so a function with a custom derivative stays a call.
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ _RESHAPES = ("reshape", "squeeze")
 def inline_calls(program: Program, target: Target) -> Program:
     """Returns the program without calls, as it runs on the target's platform.
 
-    A transpose that undoes the one before is left out: weights that are transposed twice stay as the file has them. So
-    is a reshape to a shape that the same elements had before.
+    A transpose that undoes the previous one is left out, so weights that are transposed twice stay as the file has
+    them. A reshape to a shape that the same elements had before is left out, too.
     """
     types: list[Any] = [program.types[v] for v in program.inputs]
     operations: list[Operation] = []
     undone: dict[Any, Operand] = {}  # (a transposed value, the permutation that undoes it) → the value before
     shaped: dict[Any, Operand] = {}  # (a value, a shape) → its elements in that shape
-    origins: dict[Any, Operand] = {}  # a value whose elements another one had first → that one
+    origins: dict[Any, Operand] = {}  # a reshaped value → the value before all reshapes
 
     def inlined(equation: Any, operands: Sequence[Operand], scope: str) -> Sequence[Operand]:
         """Adds the operations of an equation; returns its results."""
@@ -38,7 +38,7 @@ def inline_calls(program: Program, target: Target) -> Program:
         if name == "cond" and isinstance(first, Constant) and isinstance(first.value, int):
             return walk(params["branches"][first.value], operands[1:], scope)
         if name == "optimization_barrier" and all(isinstance(v, Constant) for v in operands):
-            # A hidden constant is seen by the passes; what it is hidden from, `passes.keep_order` knows.
+            # Passes may see a constant behind a barrier; `passes.keep_order` adds the barriers that XLA needs.
             return [_typed(v, x.aval.dtype) for v, x in zip(operands, equation.outvars, strict=True)]
         if (inner := called_jaxpr(equation, transformable=not target.specialized)) is not None:
             return walk(inner, operands, scope)
@@ -72,7 +72,7 @@ def inline_calls(program: Program, target: Target) -> Program:
         results = inlined(operation.equation, list(map(operand, operation.operands)), operation.scope)
         values.update(zip(operation.results, results, strict=True))
     inputs, outputs = tuple(range(len(program.inputs))), tuple(map(operand, program.outputs))
-    # A form of a named call may read less than the call.
+    # The form of a named call may read fewer operands than the call.
     return Program(tuple(operations), tuple(types), inputs, outputs).needed()
 
 
@@ -85,5 +85,5 @@ def _joined(*scopes: str) -> str:
 
 
 def _chosen(platforms: Sequence[Any], platform: str) -> int:
-    """Returns the position of the branch for a platform; None stands for all platforms without a branch."""
+    """Returns the position of the branch for a platform; None stands for the platforms that no branch names."""
     return next(k for k, names in enumerate(platforms) if names is None or platform in names)

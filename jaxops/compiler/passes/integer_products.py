@@ -23,19 +23,20 @@ from jaxops.kernels.named_call import named_call
 from jaxops.kernels.target import Target
 from jaxops.static import jaxpr_as_fun
 
-# What moves the elements of one array, and needs no scale for that if all have the same.
+# Operations that move elements. If one scale belongs to all elements, they can move the integers instead.
 _MOVES = {"broadcast_in_dim", "reshape", "squeeze", "transpose"}
 
 
 def integer_products(program: Program, target: Target) -> Program:
-    """Returns the program in which a matrix product or a convolution of two dequantized arrays is one of integers.
+    """Returns the program with integer products in place of matrix products and convolutions of dequantized arrays.
 
-    All other operations read the floats. A loop or a branch reads the floats of what is dequantized outside of it.
+    Both operands must be dequantized. All other operations read the floats, and so does a loop or a branch whose
+    operand is dequantized outside of it.
     """
     if not _dequantizes(o.equation for o in program.operations):
         return program
     types, operations = list(program.types), list[Any]()
-    sources: dict[Any, Quantized] = {}  # a dequantized value → the values that it is made of
+    sources: dict[Any, Quantized] = {}  # a dequantized value → its integers, scale and zero point
 
     def type_of(v: Any) -> Any:
         return jax.typeof(v.value) if isinstance(v, Constant) else types[v]
@@ -73,7 +74,7 @@ def integer_products(program: Program, target: Target) -> Program:
 
 
 def _dequantizes(equations: Iterable[Any]) -> bool:
-    """Tells whether there is a call of `dequantize`, in loops and branches too."""
+    """Tells whether the equations, or those in their loops and branches, call `dequantize`."""
     for equation in equations:
         call = named_call(equation)
         if call is dequantize or (call is None and any(_dequantizes(inner.eqns) for inner in jaxprs(equation))):
@@ -82,7 +83,7 @@ def _dequantizes(equations: Iterable[Any]) -> bool:
 
 
 def _identity_of(operation: Operation) -> Operand | None:
-    """Returns the operand that a call gives back as it is, with another derivative; None for another operation."""
+    """Returns the operand of a call that is an identity with a custom derivative; None for another operation."""
     closed = called_jaxpr(operation.equation) if operation.name in DIFFERENTIATED else None
     if closed is None or closed.jaxpr.outvars[0] not in closed.jaxpr.invars:
         return None
@@ -90,21 +91,21 @@ def _identity_of(operation: Operation) -> Operand | None:
 
 
 def _only(operation: Operation) -> Callable[[Any], Any]:
-    """Returns the function of the one operand of an operation."""
+    """Returns an operation with one operand as a function."""
     return lambda operand: operation.emit([operand])[0]
 
 
 def _call(form: Callable[..., Any], tree: Any, leaves: Sequence[Operand], *values: Any) -> Any:
-    """Calls a function of operands whose leaves are constants, which stay static, and these values, in order."""
+    """Calls a function of operands. Their leaves are the constants among `leaves`, which stay static, and `values`."""
     remaining = iter(values)
     static = (np.asarray(v.value, jax.typeof(v.value).dtype) if isinstance(v, Constant) else None for v in leaves)
     return form(*jax.tree.unflatten(tree, [next(remaining) if x is None else x for x in static]))
 
 
 def _form(equation: Any, operands: Sequence[Any], target: Target) -> Callable[..., Any] | None:
-    """Returns the function that computes an equation by integers; None where there is none.
+    """Returns the function that computes an equation with integers; None where there is none.
 
-    operands: a `Quantized` of types, or a type, each; the function takes arrays alike.
+    operands: each is a type, or a `Quantized` of types. The function takes arrays in place of the types.
     """
     x, w = operands if len(operands) == 2 else (None, None)
     if isinstance(w, Quantized) and w.block and target.prepared and equation.primitive.name == "dot_general":
@@ -122,7 +123,7 @@ def _form(equation: Any, operands: Sequence[Any], target: Target) -> Callable[..
         return jaxpr_as_fun(closed)(*(x.floats() if isinstance(x, Quantized) else x for x in operands))
 
     program = _program(inside, operands, target)
-    # Where the floats are read, too, they are computed once, outside.
+    # If the inner program also reads the floats, they are computed once, outside of it.
     return None if _dequantizes(o.equation for o in program.operations) else _function(program)
 
 
@@ -136,7 +137,7 @@ def _function(program: Program) -> Callable[..., list[Any]]:
 
 
 def _with_programs(equation: Any, target: Target) -> Any:
-    """Returns an equation with products of integers in the programs among its parameters."""
+    """Returns an equation in whose inner programs products are integer products."""
     params = {name: _parameter(value, target) for name, value in equation.params.items()}
     changed = any(params[name] is not value for name, value in equation.params.items())
     return equation.replace(params=params) if changed else equation

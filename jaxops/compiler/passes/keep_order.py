@@ -1,8 +1,8 @@
-"""Operations on floats that XLA would rewrite, kept as they are: between two of a kind comes a barrier.
+"""Barriers keep XLA from rewriting float operations in ways that change their results.
 
-XLA computes with reals while it compiles. It makes x + (c - d) of (x + c) - d for constants c and d, so that nothing is
-rounded in between, x / (b * c) of (x / b) / c, and x of log(exp(x)), where the exponential may overflow. A barrier
-stops that, and costs nothing on a CPU: XLA takes it away before it makes loops.
+XLA's algebraic simplifier ignores rounding and overflow. It turns (x + c) - d into x + (c - d) for constants c and d,
+(x / b) / c into x / (b * c), and log(exp(x)) into x. A barrier between the two operations prevents that. It costs
+nothing on a CPU: XLA removes barriers before it fuses loops.
 """
 
 import dataclasses
@@ -17,18 +17,18 @@ from jaxops.compiler.ir import Constant, Operation, Program, operation_of
 from jaxops.compiler.primitives import IN_ORDER
 from jaxops.kernels.target import Target
 
-# What leaves the elements as they are.
+# Operations that move elements, but do not change them.
 _BETWEEN = IN_ORDER | {"rev", "slice", "transpose"}
 _SUMS, _PRODUCTS = {"add", "sub"}, {"mul", "div"}
 _EXPONENTIALS, _SQUARES = {"exp", "exp2", "pow"}, {"integer_pow", "square"}
 
 
 def keep_order(program: Program, target: Target) -> Program:
-    """Returns the program with barriers."""
+    """Returns the program with a barrier between operations that XLA would combine."""
     operations: list[Operation] = []
     types = list(program.types)
     producers: dict[Any, _Producer] = {}
-    constants: dict[Any, Any] = {}  # what is made of constants alone → the one that it spreads, or None
+    constants: dict[Any, Any] = {}  # value made of constants → the constant that it moves or broadcasts, or None
     for operation in program.operations:
         name, operands = operation.name, list(operation.operands)
         constants |= {v: v.value for v in operands if isinstance(v, Constant)}
@@ -53,7 +53,10 @@ def keep_order(program: Program, target: Target) -> Program:
 
 
 class _Producer(NamedTuple):
-    """The operation that computed a value. constant: whether it read one. twice: whether it read a value twice."""
+    """The operation that computed a value.
+
+    constant: whether one of its operands is a constant. twice: whether two of its operands are the same value.
+    """
 
     name: str
     constant: bool
@@ -61,9 +64,9 @@ class _Producer(NamedTuple):
 
 
 def _rewritten(name: str, producers: Sequence[_Producer | None], constant: bool) -> list[int]:
-    """Returns the positions of the operands that XLA would compute together with the operation.
+    """Returns the positions of the operands whose producers XLA would combine with the operation.
 
-    producers: of its operands. constant: whether another operand is a constant.
+    producers: of each operand; None for inputs and constants. constant: whether an operand is a constant.
     """
 
     def by(holds: Callable[[_Producer], bool]) -> list[int]:
@@ -86,7 +89,8 @@ def _rewritten(name: str, producers: Sequence[_Producer | None], constant: bool)
 
 
 def _is_nothing(constant: Any) -> bool:
-    """Tells whether it is the negative zero that hides a quotient where this pass does not come."""
+    """Tells whether a constant is -0.0. Operators add it to a quotient to hide the quotient from XLA's simplifier, in
+    programs that do not go through this pass."""
     if constant is None or np.size(constant) != 1:
         return False
     number = np.ravel(constant)[0]

@@ -1,4 +1,4 @@
-"""Lazy values: transposes, reshapes and broadcasts that no operation has needed yet."""
+"""Lazy values: transposes, reshapes and broadcasts that are not computed until an operation needs the array."""
 
 import itertools
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Perm = tuple[int, ...]
 
 
 class _Lazy:
-    """Has a rank as arrays have it."""
+    """Base of lazy values: has `ndim`, as arrays have."""
 
     @property
     def ndim(self: Any) -> int:
@@ -35,7 +35,7 @@ class LazyTranspose(_Lazy):
 
 @dataclass(frozen=True)
 class LazyReshape(_Lazy):
-    """The value `lax.reshape(lax.transpose(array, perm), shape)` of a lazy transpose. Both shapes consist of
+    """The value `lax.reshape(lax.transpose(array, perm), shape)`. The shapes before and after the reshape have
     `shared_pieces`."""
 
     transposed: LazyTranspose
@@ -44,14 +44,14 @@ class LazyReshape(_Lazy):
 
 @dataclass(frozen=True)
 class LazyBroadcast(_Lazy):
-    """The value `lax.broadcast_in_dim(array, shape, axes)`: a bias, say, in whatever layout its neighbour has."""
+    """The value `lax.broadcast_in_dim(array, shape, axes)`: a bias, say, for which each layout costs the same."""
 
     array: Any
     shape: Sizes
     axes: tuple[int, ...]
 
     def like(self, perm: Perm) -> Any:
-        """Returns the array that, transposed by `perm`, is the value."""
+        """Returns the array whose transpose by `perm` is the value."""
         axes = [perm[axis] for axis in self.axes]
         order = sorted(range(len(axes)), key=axes.__getitem__)
         array = self.array if order == list(range(len(order))) else lax.transpose(self.array, order)
@@ -75,8 +75,8 @@ def materialize(value: Any) -> Any:
 
 
 def as_transpose(value: Any) -> Any:
-    """Returns a lazy reshape as a lazy transpose of an array of other sizes, if the pieces of each axis lie side by
-    side in the array; any other value as it is."""
+    """Returns a lazy reshape as a lazy transpose of a reshaped array, if the pieces of each new axis are adjacent in
+    the array; any other value as it is."""
     if not isinstance(value, LazyReshape):
         return value
     perm, pieces = value.transposed.perm, shared_pieces(value.transposed.shape, value.shape) or []
@@ -93,7 +93,10 @@ def as_transpose(value: Any) -> Any:
 
 
 class Piece(NamedTuple):
-    """The part that an axis of one shape, and one of another shape of as many elements, have in common."""
+    """A common factor of an axis of one shape and an axis of another shape with as many elements.
+
+    old, new: the two axes.
+    """
 
     size: int
     old: int
@@ -101,7 +104,7 @@ class Piece(NamedTuple):
 
 
 def shared_pieces(old: Sizes, new: Sizes) -> list[Piece] | None:
-    """Returns the pieces, in order, of which the axes of both shapes consist; None where no such pieces exist.
+    """Returns pieces, in order, whose products are the sizes of the axes of both shapes; None where there are none.
 
     Axes of size 1 have no piece. (2, 12, 5) and (2, 3, 20) share pieces of 2, 3, 4 and 5 elements.
     """
@@ -123,7 +126,7 @@ def shared_pieces(old: Sizes, new: Sizes) -> list[Piece] | None:
 
 
 def reshape(value: Any, shape: Sizes) -> Any:
-    """Returns a value with other sizes; a lazy one stays lazy if the shapes share pieces."""
+    """Reshapes a value; a lazy one stays lazy if the two shapes share pieces."""
     if isinstance(value, LazyReshape):
         value = value.transposed
     if tuple(getattr(value, "shape", ())) == shape:
@@ -135,10 +138,11 @@ def reshape(value: Any, shape: Sizes) -> Any:
 
 
 def _reshape_broadcast(value: LazyBroadcast, shape: Sizes, pieces: list[Piece]) -> LazyBroadcast:
-    """Returns a lazy broadcast with other sizes. Where only a part of an axis varies, the array gets an element for
-    each position on that axis.
+    """Reshapes a lazy broadcast. If elements differ along a part of a new axis only, the array is repeated along the
+    complete axis.
 
-    A barrier keeps XLA from computing which of a few elements a position has: to read the element is faster.
+    A barrier keeps XLA from fusing this repetition into loops, which would compute the index of each element: reading
+    the repeated array is faster.
     """
     sizes = zip(value.axes, value.array.shape, strict=True)
     varies = {axis for axis, size in sizes if size > 1}

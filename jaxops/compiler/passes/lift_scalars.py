@@ -1,8 +1,8 @@
-"""Scalar constants in which equal layers differ become arguments, so that XLA compiles one kernel for all of them.
+"""Scalar constants in which equal layers differ become arguments, so that XLA compiles one kernel for all layers.
 
-XLA compiles equal kernels of a program once, but a constant is a part of its kernel: the scales of a quantized model
-made each layer's kernels new ones. A formula of many numbers is no layers but one kernel, and an argument costs each
-call 0.3 µs, so there must be products between them.
+XLA compiles equal kernels of a program once, but a constant is a part of its kernel. So different scales in each layer
+of a quantized model would make a new kernel for each layer. An argument costs each call 0.3 µs, and a formula of many
+numbers is one kernel anyway; so the pass does nothing if there are many numbers for each product.
 """
 
 import dataclasses
@@ -18,22 +18,23 @@ from jaxops.compiler.numpy_interpreter import CONSTANT, PortableOperation
 from jaxops.compiler.primitives import IN_ORDER, PRODUCTS
 from jaxops.kernels.target import Target
 
-# Operations that do the same with any number; a bound of 0, say, or an exponent of 2 may have a kernel of its own.
+# Operations for which one kernel serves every number. In others, XLA may have a special kernel for a number, such as an
+# exponent of 2.
 _READERS = {"add", "div", "dynamic_update_slice", "mul", "pad", "select_n", "sub"}
-# Operations that hand a number on.
+# Operations that pass a number on to their readers.
 _BETWEEN = IN_ORDER | {"convert_element_type"}
 _TYPES = {np.dtype(name) for name in ("float32", "int32", "int8", "uint8")}
-# The largest part of the uses of one kind that a number may have and still count as one of many.
+# A number is lifted if it has at most this part of all uses of one kind.
 _RARE = 1 / 4
-# The most numbers for each product: a quantized convolution, with what is behind it, reads about four.
+# The largest count of numbers per product: a quantized convolution and the operations after it read about four.
 _MOST = 8
 
 
 def lift_scalar_constants(program: Program, target: Target) -> Program:
-    """Makes each number a value of its own where operations of one kind read another number in each place."""
+    """Makes a constant number a value if operations of one kind read different numbers."""
     operations, types = list(program.operations), list(program.types)
-    handed: dict[Any, _Use] = {}  # a value that is made of one number → where it is read
-    uses: dict[Any, list[_Use]] = defaultdict(list)  # kind of operand → where such operands read numbers
+    handed: dict[Any, _Use] = {}  # a value that repeats or converts one number → where the number is read
+    uses: dict[Any, list[_Use]] = defaultdict(list)  # kind of operand → its uses of numbers
     for position, operation in enumerate(operations):
         if operation.name not in _READERS | _BETWEEN:
             continue
@@ -68,9 +69,9 @@ def lift_scalar_constants(program: Program, target: Target) -> Program:
 
 
 class _Use(NamedTuple):
-    """An operand that is a number, or made of one, by the position of its operation, and its own among the operands.
+    """The use of a constant number: the position of the operation that reads it, and that of the operand.
 
-    text: the same for equal numbers.
+    text: equal for equal numbers.
     """
 
     position: int
@@ -80,7 +81,7 @@ class _Use(NamedTuple):
 
 
 def _use(position: int, index: int, operand: Any, dtype: Any) -> _Use | None:
-    """Returns an operand as a number; None where it is something else."""
+    """Returns the use of a constant number by an operand; None for any other operand."""
     if not isinstance(operand, Constant) or dtype not in _TYPES or np.size(operand.value) != 1:
         return None
     number = np.asarray(operand.value, dtype)

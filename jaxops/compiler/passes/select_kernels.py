@@ -1,6 +1,6 @@
-"""Named calls become the kernels for the machine that a program is compiled for.
+"""Replaces named calls by the kernels for the machine that a program is compiled for.
 
-Some kernels have no derivative, and take no batch: a specialized program with them cannot be transformed any more.
+Some kernels have no derivative and no batching rule, so JAX cannot transform a specialized program with them.
 """
 
 from typing import Any
@@ -14,16 +14,16 @@ from jaxops.kernels.named_call import named_call
 from jaxops.kernels.target import Target
 from jaxops.static import closed_call_p
 
-# Primitives of `lax` that have forms, too, as functions of the target, the types of the operands and the parameters.
+# Primitives of `lax` that have kernels, too. Each function takes the target, the operands' types and the parameters.
 _FORMS = {"dot_general": dot_form}
 
 
 def select_kernels(program: Program, target: Target) -> Program:
-    """Returns the program in which each named call, in loops and branches too, is a call of its form for the target.
+    """Returns the program with a call of the target's form in place of each named call, in loops and branches too.
 
-    An elementwise one stays one operation, unless it is the derivative of one, or mapped.
+    An elementwise named call stays one operation, unless it was transformed by `grad` or `vmap`.
     """
-    selected: dict[int, Any] = {}  # a jaxpr by its identity → that with kernels
+    selected: dict[int, Any] = {}  # identity of a jaxpr → the jaxpr with kernels
 
     def jaxpr_of(jaxpr: Any) -> Any:
         if id(jaxpr) not in selected:
@@ -38,7 +38,7 @@ def select_kernels(program: Program, target: Target) -> Program:
             form = _FORMS[eqn.primitive.name](target, operands, eqn.params)
             return eqn if form is None else called(eqn, jax.make_jaxpr(form)(*map(_plain_type, operands)))
         if named is None and not target.specialized and called_jaxpr(eqn, transformable=True) is None:
-            return eqn  # the calls in it are lowered
+            return eqn  # named calls inside it select their kernels when they are lowered
         if named is None:
             params = {name: value_of(value) for name, value in eqn.params.items()}
             changed = any(params[name] is not value for name, value in eqn.params.items())

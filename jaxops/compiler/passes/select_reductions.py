@@ -1,9 +1,10 @@
 """Maxima and minima in the form that is fastest on a CPU.
 
-XLA:CPU finds the maximum of a row one element after the other, and that of several slices of a row many at once.
-Milliseconds of a maximum on two cores, as it is → here: 8×1500 rows of 1500 21 → 9; all of 64×3072 0.6 → 0.2. Of all
-numbers behind a normalization, rows come first: 64×768, normalized and quantized, 0.13 → 0.04, as one row 0.09. That
-of rows likewise: 1024 rows of 1024 1.2 → 0.2, 49 of 512 0.08 → 0.01.
+XLA:CPU computes the maximum of a row element by element, but the elementwise maximum of several slices with vector
+instructions. So a row is cut into slices, which are combined first. Milliseconds of a maximum on two cores, before →
+after: 8×1500 rows of 1500 elements 21 → 9; all of 64×3072 0.6 → 0.2; all of 64×768 after a normalization 0.13 → 0.04
+if rows are combined first, 0.09 if the array is cut as one row; over 1024 rows of 1024 1.2 → 0.2, over 49 of 512
+0.08 → 0.01.
 """
 
 import functools
@@ -15,22 +16,23 @@ from jax import lax
 
 from jaxops.compiler.ir import Emit, Operation
 
-# The maximum and minimum of two arrays, and of one along axes.
+# For each reduction: its function of two arrays, and its function of one array and axes.
 _PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "reduce_max": (lax.max, lax.reduce_max),
     "reduce_min": (lax.min, lax.reduce_min),
 }
-# A row of fewer elements is not worth it. Each step leaves an eighth of the elements. More than these at the end XLA
-# would cut into windows again: int8 BERT-base 73 → 70 ms, against an end of up to 2,048.
+# A shorter row stays as it is. Each step combines so many slices, which leaves an eighth of the elements. The last step
+# reduces at most `_LONGEST` elements; XLA would cut longer rows into windows again: int8 BERT-base 73 ms with up to
+# 2,048, 70 with 256.
 _SHORTEST, _SLICES, _LONGEST = 64, 8, 256
-# Fewer rows take as long as they are, and fewer numbers side by side are no vector.
+# With fewer rows nothing is gained, and fewer adjacent numbers do not fill a vector.
 _FEWEST_ROWS, _VECTOR = 32, 8
 
 
 def select_reductions(
     emit: Emit, operation: Operation, operands: Sequence[Any], params: Mapping[str, Any] | None = None, /
 ) -> Sequence[Any]:
-    """Computes the results of an operation on arrays; a reduction in the form that is fastest for its sizes."""
+    """Computes the results of an operation on arrays; a maximum or minimum in the fastest form for its sizes."""
     if operation.name not in _PAIRS:
         return emit(operation, operands, params)
     params = operation.params if params is None else params
@@ -42,13 +44,14 @@ def select_reductions(
 
 
 def by_slices(pair: Callable[..., Any], reduce: Callable[..., Any], x: Any, axes: tuple[int, ...]) -> Any:
-    """Returns the maximum or minimum along the last axes, NaN where there is one; None where it would be no faster."""
+    """Returns the maximum or minimum along the last axes, NaN if an element is NaN; None where XLA's is as fast."""
     first = x.ndim - len(axes)
     size = math.prod(x.shape[first:])
     if axes != tuple(range(first, x.ndim)) or size < _SHORTEST:
         return None
     if len(axes) > 1 and x.shape[-1] >= _SHORTEST:
-        # Rows first: what makes the data, a normalization say, is a part of the loop, and knows the columns.
+        # Rows are combined first: XLA then fuses the operation that computes them, such as a normalization with a scale
+        # for each column, into the loop.
         x = lax.reshape(x, (*x.shape[:first], size // x.shape[-1], x.shape[-1]))
         while x.shape[first] > 1:
             x = _between_slices(pair, x, first)
@@ -60,8 +63,8 @@ def by_slices(pair: Callable[..., Any], reduce: Callable[..., Any], x: Any, axes
 
 
 def between_rows(pair: Callable[..., Any], x: Any, axes: tuple[int, ...]) -> Any:
-    """Returns the maximum or minimum over axes before the last ones, slice by slice down to one row; None where it
-    would be no faster."""
+    """Returns the maximum or minimum over axes before the last ones, combining slices of rows until one row is left;
+    None where XLA's is as fast."""
     if not axes:
         return None
     first, last = axes[0], axes[-1] + 1
@@ -76,7 +79,7 @@ def between_rows(pair: Callable[..., Any], x: Any, axes: tuple[int, ...]) -> Any
 
 
 def _between_slices(pair: Callable[..., Any], x: Any, axis: int) -> Any:
-    """Combines the slices of an axis; the last two may overlap, as an element may count twice."""
+    """Combines the slices of an axis. The last two slices may overlap: counting an element twice changes no maximum."""
     count = x.shape[axis]
     size = -(-count // _SLICES)
     starts = (min(start, count - size) for start in range(0, count, size))

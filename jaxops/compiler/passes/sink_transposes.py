@@ -1,11 +1,11 @@
-"""Transposes are held back until an operation needs them, so that most meet their inverse.
+"""Transposes are delayed until an operation needs the array, so that most of them meet their inverse and cancel.
 
-ONNX has channels first, and on a CPU a convolution is fastest with channels last: it transposes its data, and its
-result back. XLA cancels the two transposes between neighbours, and follows the layout through elementwise operations,
-but not through a pad, a pool or a concatenation. Here each operation that works as well on transposed data does so.
+ONNX has channels first, and on a CPU a convolution is fastest with channels last. So each convolution transposes its
+data, and its result back. XLA cancels two transposes between adjacent convolutions, also across elementwise operations,
+but not across a pad, a pool or a concatenation. This rule runs each operation on transposed data that can do so.
 
-Reshapes of such values are held back with them: groups of channels are normalized, and places of an image become a
-sequence, where they lie. A UNet of diffusion takes 0.96 of a call, SegFormer 0.9, PVT 0.7.
+Reshapes of such values are delayed, too: channels can then be normalized in groups, and the positions of an image can
+become a sequence, without a transpose. A diffusion UNet takes 0.96 of a call, SegFormer 0.9, PVT 0.7.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,16 +29,16 @@ from jaxops.compiler.passes.lazy_moves import (
 from jaxops.compiler.primitives import ELEMENTWISE
 from jaxops.static import Tracer
 
-# Reductions that may run before a reshape that was held back: they give the same in any order.
+# Reductions that may run before a delayed reshape: their results do not depend on the order of elements.
 _REDUCTIONS = {"reduce_max", "reduce_min", "reduce_sum"}
 
 
 def sink_transposes(
     emit: Emit, operation: Operation, operands: Sequence[Any], params: Mapping[str, Any] | None = None, /
 ) -> Sequence[Any]:
-    """Computes the results of an operation, some of them lazy values, as its operands may be.
+    """Computes the results of an operation. Operands and results may be lazy values.
 
-    emit: computes those of an operation on arrays.
+    emit: computes the results of an operation on arrays.
     """
     name, params = operation.name, operation.params if params is None else params
     if name == "transpose":
@@ -62,7 +62,7 @@ def sink_transposes(
 
 
 class _Call(NamedTuple):
-    """An operation, on operands of which some are lazy."""
+    """An operation and its operands, some of which are lazy."""
 
     operation: Operation
     operands: Sequence[Any]
@@ -70,24 +70,24 @@ class _Call(NamedTuple):
     emit: Emit
 
     def on(self, arrays: Sequence[Any], **params: Any) -> Sequence[Any]:
-        """Computes the results for arrays, with some parameters changed."""
+        """Computes the results for arrays. params: parameters to replace."""
         return self.emit(self.operation, arrays, {**self.params, **params})
 
     def plain(self) -> Sequence[Any]:
-        """Computes the results in the layout in which the program has them."""
+        """Computes the results in the layout of the program, after materializing the operands."""
         return self.on(list(map(materialize, self.operands)))
 
 
 def of_strong_type(array: Any) -> Any:
-    """Returns the same array, whose type no operation with another array would change."""
+    """Returns the array with a strong type, which JAX does not promote to the type of another operand."""
     return lax.convert_element_type(array, lax.dtype(array))
 
 
 def _not_negative(start: Any) -> Any:
-    """Returns where an update starts. XLA bounds it likewise, but a maximum makes a fusion of it; equal fusions are
-    compiled once.
+    """Returns `max(start, 0)` for a traced start of an update.
 
-    DenseNet-121 compiles 83 kernels for 123, and starts in 0.86 of the time.
+    XLA clips the start anyway. But with the maximum it makes a fusion of the update, and it compiles equal fusions
+    once: DenseNet-121 compiles 83 kernels instead of 123, and starts in 0.86 of the time.
     """
     return lax.max(start, start.dtype.type(0)) if isinstance(start, Tracer) else start
 
@@ -108,10 +108,11 @@ def _lazily(array: Any, perm: Perm) -> Any:
 
 
 def _moves_channels(batch: Any, perm: Perm) -> bool:
-    """Tells whether the axis of channels goes behind the spatial ones, or back.
+    """Tells whether a transpose moves the channels behind the spatial axes, or back; only such transposes are delayed.
 
-    Of three axes, the first may be the heads of attention, whose keys are transposed: held back, they would start a
-    Llama in 1.4 of the time. For a batch of one PointNet takes 0.65 of a call, a GRU 0.85, Conv-TasNet 0.92.
+    Transposes of three axes are delayed only for a batch of one, where PointNet takes 0.65 of a call, a GRU 0.85,
+    Conv-TasNet 0.92. If the first axis is larger, it may be the heads of attention: with their transposed keys delayed,
+    a Llama would start in 1.4 of the time.
     """
     rank = len(perm)
     moves = perm in ((0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1)))
@@ -119,7 +120,7 @@ def _moves_channels(batch: Any, perm: Perm) -> bool:
 
 
 def _alike(value: Any, perm: Perm) -> Any:
-    """Returns the array that stands for a value in the layout of another one; a scalar stands for itself."""
+    """Returns the array whose transpose by `perm` is the value; a scalar as it is."""
     if isinstance(value, LazyTranspose) and value.perm == perm:
         return value.array
     if isinstance(value, LazyBroadcast):
@@ -129,12 +130,12 @@ def _alike(value: Any, perm: Perm) -> Any:
 
 
 def _by_axis(items: Sequence[Any], perm: Perm) -> tuple[Any, ...]:
-    """Returns for each axis of an array the item of the same axis of its transposed value."""
+    """Returns items for the axes of an array, given those for the axes of its transpose by `perm`."""
     return tuple(items[axis] for axis in inverse(perm))
 
 
 def _sunk(call: _Call, perm: Perm) -> list[Any]:
-    """Computes an operation that works alike in any layout: its parameters name other axes."""
+    """Computes an operation on arrays before their transpose; its parameters name the axes before the transpose."""
     operands, axes = call.operands, call.params.get("axes", ())
     if call.operation.name == "dynamic_update_slice":
         operands = [*operands[:2], *_by_axis(operands[2:], perm)]
@@ -145,13 +146,13 @@ def _sunk(call: _Call, perm: Perm) -> list[Any]:
 
 
 def _elementwise_before(call: _Call, value: LazyReshape) -> list[Any]:
-    """Computes an operation before a reshape that was held back."""
+    """Computes an elementwise operation before a delayed reshape."""
     before = value.transposed
 
     def moved(x: Any) -> Any:
         if not getattr(x, "ndim", 0):
             return x
-        if x.shape != value.shape:  # JAX lets an axis of size 1 stand for all places
+        if x.shape != value.shape:  # axes of size 1 are broadcast
             x = LazyBroadcast(materialize(x), value.shape, tuple(range(x.ndim)))
         return reshape(x, before.shape)
 
@@ -160,7 +161,7 @@ def _elementwise_before(call: _Call, value: LazyReshape) -> list[Any]:
 
 
 def _reduced_before(call: _Call, value: LazyReshape) -> Any:
-    """Computes a reduction before a reshape: first over the axes that it takes whole, then over parts of axes."""
+    """Computes a reduction before a delayed reshape: first over complete axes, then over parts of axes."""
     before, axes = value.transposed, call.params["axes"]
     pieces = shared_pieces(before.shape, value.shape) or []
     partly = {piece.old for piece in pieces if piece.new not in axes}
@@ -188,7 +189,7 @@ def _same_bits(call: _Call, perm: Perm) -> list[Any]:
     formal, result = call.operation.equation.invars[0].aval, call.operation.equation.outvars[0].aval
     if formal.shape == result.shape:
         return _sunk(call, perm)
-    return list(call.plain())  # elements of other sizes make an axis
+    return list(call.plain())  # a bitcast to a larger or smaller dtype adds or removes an axis
 
 
 def _one_by_one(call: _Call, perm: Perm) -> list[Any]:

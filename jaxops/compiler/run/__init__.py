@@ -1,1 +1,1 @@
-"""Runs what the passes made: prepared weights, segments, programs in files."""
+"""Runs specialized programs: prepares weights, runs segments, describes the cache of compiled programs."""

@@ -1,4 +1,4 @@
-"""Computes values that depend on weights alone, once, and tells one such value from another."""
+"""Computes values that depend on weights alone, once, and recognizes equal ones of several programs."""
 
 import dataclasses
 import itertools
@@ -21,11 +21,11 @@ _UNIQUE = itertools.count()
 
 @dataclass(frozen=True)
 class WeightProgram:
-    """A pure function of all weights, by position, to the prepared values.
+    """A pure function of all weights, in order, that returns the prepared values.
 
-    inputs: the numbers of the weights. outputs: those of the values. types: of the values. expressions: a text for each
-    value, the same for the same computation in each program of a model, and in each process. by_numpy: the values that
-    NumPy computes.
+    inputs: the numbers of the weights. outputs: the numbers of the prepared values. types: of the prepared values.
+    expressions: a text for each prepared value, equal for equal computations in all programs of a model and in all
+    processes. by_numpy: the prepared values that NumPy computes.
     """
 
     operations: tuple[Any, ...]
@@ -37,7 +37,7 @@ class WeightProgram:
 
     @classmethod
     def of(cls, program: Program) -> "WeightProgram":
-        """Makes it of a program whose inputs are the weights."""
+        """Returns the function of a program whose inputs are the weights."""
         outputs = program.results
         types = tuple(jax.ShapeDtypeStruct(program.types[v].shape, program.types[v].dtype) for v in outputs)
         expressions, by_numpy = _expressions(program), numpy_interpreter.numpy_computable(program)
@@ -49,7 +49,7 @@ class WeightProgram:
         return tuple(evaluate(self.operations, dict(zip(self.inputs, weights, strict=True)), self.outputs))
 
     def cached(self, cache: dict[str, Any], weights: Sequence[Any]) -> tuple[Any, ...]:
-        """Computes the values that a cache lacks. cache: expression → value."""
+        """Returns the values, and adds those to the cache that are not in it. cache: expression → value."""
         by_number = dict(zip(self.inputs, weights, strict=True))
         here = self.by_numpy if all(x.is_fully_addressable for x in weights) else frozenset[int]()
         missing = {v: e for v, e in zip(self.outputs, self.expressions, strict=True) if e not in cache}
@@ -65,14 +65,15 @@ class WeightProgram:
         return tuple(cache[e] for e in self.expressions)
 
     def portable(self) -> "WeightProgram | None":
-        """Returns it as a file can keep it; None where XLA computes a part of it."""
+        """Returns the function in a form that can be written to a file; None where XLA computes a part of it."""
         if not self.by_numpy.issuperset(self.outputs):
             return None
         return dataclasses.replace(self, operations=tuple(map(numpy_interpreter.portable, self.operations)))
 
 
 def _by_numpy(operations: Sequence[Any], weights: Mapping[int, Any], outputs: Sequence[int]) -> list[Any]:
-    """Lets go of each weight, and of each value in between, at once: all together may take several times as much."""
+    """Computes values with NumPy, and frees each weight and each intermediate value after its last use, since all of
+    them together may need several times the memory."""
     values: dict[int, np.ndarray] = {}
     last = {v: operation for operation in operations for v in operation.operands if isinstance(v, int)}
     results = dict.fromkeys(outputs)
@@ -82,24 +83,24 @@ def _by_numpy(operations: Sequence[Any], weights: Mapping[int, Any], outputs: Se
         evaluate([operation], values, (), numpy_interpreter.run_numpy)
         for v in results.keys() & set(operation.results):
             results[v] = numpy_interpreter.on_device(values[v])
-            values[v] = np.asarray(results[v])  # the one that it was made of may be a view of a weight
+            values[v] = np.asarray(results[v])  # the value before may be a view of a weight, which should be freed
         for v in {v for v in (*operation.operands, *operation.results) if last.get(v, operation) is operation}:
             values.pop(v, None)
     return list(results.values())
 
 
 def _by_xla(operations: Sequence[Any], weights: Mapping[int, Any], outputs: Sequence[int]) -> list[Any]:
-    # A constant of the program would be folded, slowly.
+    # Constants become arguments: XLA would evaluate operations on constants while it compiles, which is slow.
     constants = {o.results[0]: o.operands[0].value for o in operations if o.name == numpy_interpreter.CONSTANT}
     operations = [o for o in operations if o.name != numpy_interpreter.CONSTANT]
     arrays = {v: current(x) for v, x in weights.items()} | constants
-    # The options of the program that reads them: its maxima keep NaNs only with those.
+    # The options are those of the program that reads the values: with others, a maximum may lose NaNs.
     options = program_options(this_machine(), operations)
     return jax.jit(lambda arrays: evaluate(operations, dict(arrays), outputs), compiler_options=options)(arrays)
 
 
 def _expressions(program: Program) -> dict[Operand, str]:
-    """Returns for each value the digest of its expression."""
+    """Returns the digest of the expression of each value."""
     digests: dict[Operand, str] = {v: _digest("weight", position) for position, v in enumerate(program.inputs)}
     for operation in program.operations:
         operands = [(v.value,) if isinstance(v, Constant) else digests[v] for v in operation.operands]
@@ -110,5 +111,5 @@ def _expressions(program: Program) -> dict[Operand, str]:
 
 
 def _digest(*parts: Any) -> str:
-    """Returns a digest; a value without a text of its own, such as a program, equals nothing."""
+    """Returns a digest of the parts. It differs each time if a part has no fingerprint, such as a program."""
     return digest(fingerprint(parts, lambda _: f"unlike any other {next(_UNIQUE)}").encode())

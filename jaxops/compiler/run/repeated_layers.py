@@ -14,7 +14,7 @@ from jaxops.compiler.partition.repeated_layers import Section
 from jaxops.compiler.passes import lazy_moves
 from jaxops.compiler.passes.sink_transposes import of_strong_type
 
-# Values cross from one segment to the next in the layout that they have.
+# Lazy values are pytrees, so that they can pass from one segment to the next without a transpose.
 jax.tree_util.register_dataclass(lazy_moves.LazyTranspose, ["array"], ["perm"])
 jax.tree_util.register_dataclass(lazy_moves.LazyReshape, ["transposed"], ["shape"])
 jax.tree_util.register_dataclass(lazy_moves.LazyBroadcast, ["array"], ["shape", "axes"])
@@ -22,9 +22,9 @@ jax.tree_util.register_dataclass(lazy_moves.LazyBroadcast, ["array"], ["shape", 
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive operations of a program. run: computes them, the same function for equal segments.
+    """Consecutive operations of a program. run: the function that computes them, one for all equal segments.
 
-    operands, results: the numbers of values. dead: the values that nothing reads after it.
+    operands, results: the numbers of values. dead: the values that no later segment reads.
     """
 
     run: Any
@@ -37,7 +37,7 @@ class Segment:
 class SegmentedProgram:
     """A function of lists of values. inputs, outputs: the numbers of these values.
 
-    at_once: how many of its segments XLA compiles at once, as it needs much memory for each.
+    at_once: the number of segments that XLA compiles at once; each needs much memory.
     """
 
     segments: tuple[Segment, ...]
@@ -55,7 +55,7 @@ class SegmentedProgram:
         return [lazy_moves.materialize(values[v]) for v in self.outputs]
 
     def lowered(self, *arguments: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-        """Yields for each segment a number, which equal ones share, and the segment lowered for these types."""
+        """Yields, for each segment, its number and the segment lowered for these types; equal segments share both."""
         values = dict(zip(self.inputs, (x for each in arguments for x in each), strict=True))
         different: dict[Any, tuple[int, Any]] = {}
         for segment in self.segments:
@@ -68,24 +68,24 @@ class SegmentedProgram:
             values.update(zip(segment.results, different[key][1].out_info, strict=True))
 
     def lower(self, *arguments: Iterable[Any]) -> "LoweredSegments":
-        """Lowers each segment for operands of these types, equal ones once."""
+        """Lowers each segment for operands of these types; equal segments once."""
         numbers, parts = zip(*self.lowered(*arguments), strict=True)
         return LoweredSegments(self.with_runs(numbers), tuple(dict(zip(numbers, parts, strict=True)).values()))
 
     def jitted(self, jit: Callable[[Callable[..., Any]], Any]) -> "SegmentedProgram":
-        """Returns the program with each different function jitted once."""
+        """Returns the program with jitted functions; equal segments still share one function."""
         functions = {segment.run: jit(segment.run) for segment in self.segments}
         return self.with_runs([functions[segment.run] for segment in self.segments])
 
     def with_runs(self, runs: Sequence[Any]) -> "SegmentedProgram":
-        """Returns the program with other functions, one for each segment."""
+        """Returns the program with `runs` in place of the segments' functions."""
         segments = (dataclasses.replace(s, run=run) for s, run in zip(self.segments, runs, strict=True))
         return dataclasses.replace(self, segments=tuple(segments))
 
 
 @dataclass(frozen=True)
 class LoweredSegments:
-    """A program whose segments are lowered. wiring: the program, where each segment has its number as `run`."""
+    """A program whose segments are lowered. wiring: the program; each segment's `run` is its position in `parts`."""
 
     wiring: SegmentedProgram
     parts: tuple[Any, ...]
@@ -105,7 +105,7 @@ def segmented(
 ) -> SegmentedProgram:
     """Makes a segment of each section of a program.
 
-    programs: what runs, by the form of sections. emit: computes the results of an operation.
+    programs: form of sections → the program that runs. emit: computes the results of an operation.
     """
     functions: dict[Any, Any] = {}
     segments: list[Segment] = []
@@ -123,11 +123,11 @@ def segmented(
 
 
 def _function(program: Program, emit: Emit, ends: bool) -> Callable[..., Any]:
-    """Returns the function of a section. ends: whether no section reads its results in the layout that they have."""
+    """Returns the function of a section. ends: whether its results must be arrays, not lazy values."""
 
     def run(*operands: Any) -> list[Any]:
         results = ir.run(program, operands, emit)
-        # A weak type would not be told by what a lowered segment says of its results.
+        # Results get strong types, since the `out_info` of a lowered segment does not tell whether a type is weak.
         return jax.tree.map(of_strong_type, list(map(lazy_moves.materialize, results)) if ends else results)
 
     return run

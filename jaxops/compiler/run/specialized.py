@@ -1,4 +1,4 @@
-"""A specialized program: two pure functions, of the weights and of each call, and how they are compiled."""
+"""A specialized program is two pure functions: one prepares the weights, one runs at each call. Compiles them."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,8 +18,9 @@ from jaxops.progress import step
 class Specialized:
     """A program in two parts, both pure.
 
-    prepare: from all weights to the prepared values. run: from (prepared, the weights that it still reads, inputs) to a
-    list of outputs. read: the positions of these weights. options: of XLA's compiler for `run`.
+    prepare: computes the prepared values from all weights. run: computes a list of outputs from the prepared values,
+    the weights that it still reads, and the inputs. read: the positions of the weights that `run` reads. options: those
+    of XLA's compiler for `run`.
     """
 
     prepare: WeightProgram
@@ -29,31 +30,32 @@ class Specialized:
 
 
 class CacheEntry(Protocol):
-    """The place in a file of one compiled program."""
+    """An entry of the cache: reads and writes one compiled program."""
 
     def read(self) -> tuple[WeightProgram, tuple[int, ...], Any, Callable[[], Any]] | None:
-        """Returns `prepare` and `read` of a program, the tree of its results, and a function that waits for what runs
-        it, or gives None where that cannot be loaded; None where nothing is there.
+        """Returns `prepare`, `read`, the tree of the results, and a function; None where the entry is empty.
+
+        The function waits until the compiled program is loaded, and returns it, or None where it cannot be loaded.
         """
         ...
 
     def write(self, specialized: Specialized, tree: Any, lowered: Any) -> Any:
-        """Compiles and keeps the program; returns what runs it, or None where a file cannot keep it."""
+        """Compiles a program and writes it; returns the compiled program, or None where it cannot be written."""
         ...
 
 
 class ProgramCache(Protocol):
-    """Keeps programs for other processes."""
+    """A cache of compiled programs that other processes can read."""
 
     def entry(self, *parts: Any) -> CacheEntry | None:
-        """Returns the entry of the program that all this, and this process, makes; None where it cannot be kept."""
+        """Returns the entry for the key that `parts` and this machine's settings make; None where there can be none."""
 
 
 def jitted(specialized: Specialized, name: str, check: Callable[[Sequence[Any]], None]) -> Any:
-    """Returns `run`, jitted; each of its segments, where it has some.
+    """Returns `run`, jitted; if it has segments, each of them is jitted.
 
-    name: of the program, a part of its key in JAX's cache. check: raises while a program of one segment is traced for
-    inputs that it is not made for.
+    name: of the program; it is a part of the key in JAX's cache. check: raises an error if a program without segments
+    is traced for inputs of other types.
     """
 
     def jit(fn: Callable[..., Any]) -> Any:
@@ -78,10 +80,11 @@ def compiled(
     weights: Sequence[Any],
     inputs: Sequence[Any],
 ) -> Any:
-    """Compiles `run`, so that its first call finds it compiled; returns what runs it.
+    """Compiles `run`, so that its first call does not; returns the compiled program if it was stored, or else `run`.
 
     While XLA compiles a segment, the next one is lowered, and weights are read and prepared. run: jitted. store:
-    compiles and keeps what is lowered, where a file may keep it; None where none may. cache: of prepared values.
+    compiles a lowered program and writes it to a file, or returns None where it cannot; None without a cache. cache:
+    expression → prepared value.
     """
     types = specialized.prepare.types, tuple(type_of(weights[k]) for k in specialized.read), inputs
 
