@@ -1,6 +1,6 @@
-"""A model as data, whatever format it came from, and the walk that makes a pure function of it.
+"""A model as a graph, independent of file formats, and the interpreter that runs it as a pure function.
 
-`nodes` holds the data, and `operator` the facts about an operator that a graph needs; `static_analysis` finds the
-names that must be known while tracing, `parameters` tells parameters from static values, `interpreter` walks over the
-nodes. Nothing here knows a file format.
+`nodes` holds the data, and `operator` the facts about an operator that a graph needs. `static_analysis` finds the
+values that must be known while tracing, `parameters` separates parameters from static values, and `interpreter` runs
+the nodes.
 """

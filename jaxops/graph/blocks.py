@@ -1,6 +1,6 @@
 """The blocks of a model: modules that repeat, such as the layers of a transformer.
 
-Within a derivative, the nodes of a block are computed once more, so that what they make need not be kept until then.
+A derivative recomputes the nodes of a block, so that their results need not be stored until then (`remat="block"`).
 """
 
 import re
@@ -10,16 +10,16 @@ from dataclasses import replace
 from jaxops.errors import ArgumentError
 from jaxops.graph.nodes import Graph, Node
 
-# The number of a module among its like: `3` of `layer.3`, of `encoder_layer_3`, of `layer3`.
+# The number of a module in its family: `3` of `layer.3`, of `encoder_layer_3`, of `layer3`.
 _NUMBER = re.compile(r"\d+$")
 _Path = tuple[str, ...]
 
 
 def with_blocks(graph: Graph) -> Graph:
-    """Returns the graph whose nodes know their blocks.
+    """Returns the graph with the block of each node.
 
-    Modules whose paths differ in their last number are blocks if two of them that follow each other are made of the
-    same operators. Of modules within modules, the outermost ones of that kind are. Raises ArgumentError if none is.
+    Modules whose paths differ only in their last number form a family. They are blocks if two successive ones consist
+    of the same operators; of nested families, the outermost one counts. Raises ArgumentError if there are no blocks.
     """
     paths = [tuple(node.scope.split(".")) for node in graph.nodes]
     repeated = _repeated(graph.nodes, paths)
@@ -36,13 +36,13 @@ def with_blocks(graph: Graph) -> Graph:
 
 
 def _family(path: _Path) -> _Path | None:
-    """Returns what a module shares with its like: its path without the last number; None where it ends in none."""
+    """Returns the path of a module without the number at its end; None where no number is there."""
     stem, count = _NUMBER.subn("", path[-1])
     return (*path[:-1], stem) if count else None
 
 
 def _repeated(nodes: Sequence[Node], paths: Sequence[_Path]) -> set[_Path]:
-    """Returns the families of which two modules that follow each other are made of the same operators."""
+    """Returns the families in which two successive modules consist of the same operators."""
     families: dict[_Path, dict[_Path, list[str]]] = {}
     for node, path in zip(nodes, paths, strict=True):
         for k in range(len(path)):

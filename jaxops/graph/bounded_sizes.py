@@ -10,14 +10,14 @@ from jaxops.errors import ArgumentError, near
 from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.operator import WrappedOperator
 
-# So many nodes are named in an error.
+# An error names at most so many nodes.
 _SHOWN = 8
 
 
 class BoundedOperator(WrappedOperator):
-    """An operator whose node has an attribute `size`, which its result has in place of the size that data decide.
+    """An operator whose result has the fixed size of the node's attribute `size`, not a size that depends on data.
 
-    A result of static values keeps its size: it is known while tracing, and mostly part of the computation of a shape.
+    A result computed from static values keeps its true size, since it is mostly part of the computation of a shape.
     """
 
     sized_by_data = False
@@ -28,18 +28,18 @@ class BoundedOperator(WrappedOperator):
         return False
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
-        """The outputs of the operator, of the attribute's size where data would decide it."""
-        # An operand as `to_python` has it is not an array.
+        """The outputs of the operator; those whose size would depend on data have the attribute's size."""
+        # The operands of `to_python` are not arrays.
         if all(x is None or isinstance(x, np.ndarray) for k, x in enumerate(inputs) if self.inner.sizes_result(k)):
             attributes = {name: value for name, value in attributes.items() if name != "size"}
         return self.inner.call(inputs, attributes, n_outputs=n_outputs, rng=rng)
 
 
 def with_bounds(graph: Graph, bounds: Mapping[str, Any]) -> Graph:
-    """A bound graph in which results whose size depends on data have a fixed one, in subgraphs and functions too.
+    """Returns the graph with fixed sizes for results whose size depends on data, in subgraphs and functions too.
 
-    bounds: the name of a node, or of an operator, for all of its nodes that have no bound of their own → a size.
-    Raises ArgumentError for another name, a node whose result has a size that its operands' sizes decide, and a bound
+    bounds: the name of a node → its size, or the name of an operator → the size for all its nodes without a bound.
+    Raises ArgumentError for an unknown name, a node whose result has a size that does not depend on data, and a bound
     that is not a positive integer.
     """
     sizes = {name: _size(name, bound) for name, bound in bounds.items()}
@@ -58,7 +58,7 @@ def _size(name: str, bound: Any) -> int:
 
 
 def _nodes(graph: Graph, seen: set[Graph]) -> Iterator[Node]:
-    """All nodes, those of a function once."""
+    """All nodes, also in subgraphs and functions; the nodes of a function once."""
     if graph not in seen:
         seen.add(graph)
         for node in graph.nodes:

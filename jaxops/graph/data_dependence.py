@@ -1,6 +1,6 @@
-"""The nodes at which a graph is certainly cut into pieces, as far as its nodes alone tell (`runtime.compiled_pieces`).
+"""Finds the nodes at which `runtime.compiled_pieces` will cut a graph, as far as this is certain before a call.
 
-An If whose branches turn out to differ, or a Loop whose state grows, is found when a call is traced.
+The cut at an If whose branches differ in sizes, or at a Loop whose state grows, is found only when a call is traced.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,17 +14,15 @@ _Facts = dict[str, bool]
 
 
 def expected_cuts(graph: Graph, facts: Mapping[str, bool]) -> dict[str, str]:
-    """The reason why a node needs the value of a traced array, for each node that does. facts: for each input, True if
-    it is static.
-    """
+    """For each node that needs the value of a traced array, the reason. facts: for each input, True if it is static."""
     reasons: dict[str, str] = {}
     _walk(graph, dict(facts), reasons, {})
     return reasons
 
 
 def _walk(graph: Graph, facts: _Facts, reasons: dict[str, str], walked: dict[Any, Any]) -> list[bool | None]:
-    """Fills `reasons`; returns for each output whether it is static, None if that is open. walked: results for bodies
-    that were walked.
+    """Adds to `reasons`; returns for each output whether it is static, None if unknown. walked: results for graphs that
+    were visited already.
     """
     key = graph, tuple(sorted(facts.items()))
     if key not in walked:
@@ -66,8 +64,8 @@ def _reason(node: Node, facts: list[bool | None]) -> str:
 
 
 def result_is_static(node: Node, inputs: Sequence[bool | None]) -> bool | None:
-    """Returns True if the outputs of a node are static, given that of its inputs (True for one left out); None if it is
-    open.
+    """Returns whether the outputs of a node are static; None if unknown. inputs: the same for each input; True for an
+    omitted one.
     """
     if not node.operator.foldable:
         return False

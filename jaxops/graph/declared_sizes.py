@@ -1,4 +1,4 @@
-"""The symbolic sizes that the inputs of a model declare: their names, and numbers in their place."""
+"""The symbolic sizes that the inputs of a model declare: names them, and replaces them by numbers."""
 
 import ast
 import dataclasses
@@ -15,7 +15,7 @@ from jaxops.symbolic import size_of_text
 
 
 def named(values: Sequence[Value]) -> tuple[Value, ...]:
-    """The inputs, with a name such as `x_0` for each size that has none: that of the input, and the axis."""
+    """The inputs, with a name such as `x_0` (input and axis) for each size that has no name."""
     used = set(names(values))
 
     def name(value: Value, axis: int, size: int | str | None) -> int | str:
@@ -36,10 +36,10 @@ def named(values: Sequence[Value]) -> tuple[Value, ...]:
 
 
 def separated(graph: Graph, values: Sequence[Value], chosen: Iterable[str]) -> tuple[Value, ...]:
-    """The inputs, with a name such as `y_0` for a size whose name another input has, if no node combines the two.
+    """The inputs, with different names for sizes of the same name, if no node combines the two inputs.
 
-    Names are documentation: they do not say that two sizes are equal. chosen: the names that a caller uses. Sizes
-    under these stay together, except one that the caller calls `y_0`.
+    In ONNX the same name does not mean that two sizes are equal. So the size of the second input `y` on axis 0 becomes
+    `y_0`. chosen: the names that a caller uses; a size with such a name keeps it, unless the caller also uses `y_0`.
     """
     sizes = [d for value in values for d in value.shape or () if isinstance(d, str)]
     together = {*chosen, *(d for d in sizes if _terms(d, sizes)), *(n for d in sizes for n in _terms(d, sizes) or ())}
@@ -62,7 +62,7 @@ def separated(graph: Graph, values: Sequence[Value], chosen: Iterable[str]) -> t
 
 
 def _meeting(graph: Graph) -> dict[str, str]:
-    """Input → one of those that nodes bring together with it, the same for all of these."""
+    """Input → the representative of its group; inputs are in one group if nodes combine them."""
     parents = {value.name: value.name for value in graph.inputs}
 
     def root(name: str) -> str:
@@ -79,7 +79,7 @@ def _meeting(graph: Graph) -> dict[str, str]:
 
 
 def names(values: Iterable[Value]) -> list[str]:
-    """The names of sizes, in the order of the inputs; an expression such as `past + sequence` has those in it."""
+    """The names of sizes, in the order of the inputs; an expression such as `past + sequence` has the names in it."""
     sizes = [d for value in values for d in value.shape or () if isinstance(d, str)]
     alone = dict.fromkeys(sizes)
     all_names = dict.fromkeys(name for size in sizes for name in (_terms(size, alone) or [size]))
@@ -87,12 +87,12 @@ def names(values: Iterable[Value]) -> list[str]:
 
 
 def symbols(values: Sequence[Value]) -> dict[str, str]:
-    """Name of a size → the Python identifier that stands for it."""
+    """Name of a size → a Python identifier for it."""
     return identifiers(names(values))
 
 
 def identifiers(names: Iterable[str]) -> dict[str, str]:
-    """Name → a Python identifier like it, all different."""
+    """Name → a similar Python identifier; all are different."""
     symbols: dict[str, str] = {}
     for name in names:
         symbol = _identifier(name)
@@ -103,12 +103,12 @@ def identifiers(names: Iterable[str]) -> dict[str, str]:
 
 
 def expression(size: str, values: Mapping[str, Dim]) -> Dim:
-    """A declared size, as `past + sequence`, where its names have these values: numbers or symbolic dimensions."""
+    """A declared size, such as `past + sequence`, with values for its names: numbers or symbolic dimensions."""
     return values[size] if size in values else size_of_text(size, values.__getitem__)
 
 
 def _terms(size: str, symbols: Iterable[str]) -> list[str] | None:
-    """The names in a sum, difference or product of sizes that are `symbols` and numbers; None for anything else."""
+    """The names in a sum, difference or product of `symbols` and integers; None for any other text."""
     try:
         tree = ast.parse(size, mode="eval").body
     except SyntaxError:
@@ -129,14 +129,14 @@ def _terms(size: str, symbols: Iterable[str]) -> list[str] | None:
 def _identifier(name: str) -> str:
     symbol = re.sub(r"\W", "_", name, flags=re.ASCII)
     symbol = symbol if symbol.isidentifier() else f"d{symbol}"
-    # These mean an operation in a symbolic size.
+    # In the text of a symbolic size, these names mean operations.
     return f"{symbol}_" if symbol in ("floordiv", "mod", "max", "min", "non_negative") else symbol
 
 
 def fixed(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """The graph with numbers for some of the symbolic sizes of its inputs.
 
-    Raises ArgumentError for a name that no input has, and for a number that is not positive.
+    Raises ArgumentError for a name that no input has, for a negative number, and for one outside of an input's limits.
     """
     if not sizes:
         return graph
@@ -146,7 +146,7 @@ def fixed(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     check_limits(inputs, sizes)
 
     def numbered(declared: Value, value: Value) -> Value:
-        """value: the same input, its sizes named."""
+        """value: the same input, with a name for each size."""
         if value.shape is None or declared.shape is None:
             return declared
         pairs = zip(declared.shape, value.shape, strict=True)
@@ -160,7 +160,7 @@ def fixed(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
 
 def with_buckets(graph: Graph, buckets: Mapping[str, int]) -> Graph:
-    """The graph, in which each size of an input that is in `buckets` has its name.
+    """The graph with names for the sizes of inputs that are in `buckets`.
 
     Raises ArgumentError for a name that no axis of an input has, and for a number that is not at least 1.
     """
@@ -179,7 +179,7 @@ def with_buckets(graph: Graph, buckets: Mapping[str, int]) -> Graph:
                 )
 
     def with_names(declared: Value, value: Value) -> Value:
-        """value: the same input, its sizes named."""
+        """value: the same input, with a name for each size."""
         if value.shape is None or declared.shape is None:
             return declared
         pairs = zip(declared.shape, value.shape, strict=True)
@@ -189,7 +189,7 @@ def with_buckets(graph: Graph, buckets: Mapping[str, int]) -> Graph:
 
 
 def known(inputs: Sequence[Value], sizes: Mapping[str, Any], option: str = "sizes") -> None:
-    """Raises ArgumentError unless the names are those of sizes of the inputs, which are named already."""
+    """Raises ArgumentError for a name that no size of an input has. inputs: with a name for each size."""
     if not isinstance(sizes, Mapping):
         raise SignatureError(f"{option}: {sizes!r:.80} is not a dictionary; give one such as {{'batch': 4}}")
     there = names(inputs)
@@ -200,7 +200,7 @@ def known(inputs: Sequence[Value], sizes: Mapping[str, Any], option: str = "size
 
 
 def constraints(inputs: Iterable[Value], meanings: Mapping[str, str]) -> list[str]:
-    """The limits of sizes, such as `s <= 8`. meanings: the texts of sizes by their names, as `symbols` gives them."""
+    """The limits of sizes, such as `s <= 8`. meanings: name of a size → its text, as in the result of `symbols`."""
     texts = []
     for value in inputs:
         for axis, (low, high) in value.limits:
@@ -223,7 +223,7 @@ def smallest(inputs: Iterable[Value]) -> dict[str, int]:
 
 
 def check_limits(inputs: Iterable[Value], sizes: Mapping[str, Any]) -> None:
-    """Raises ArgumentError for a number that an input does not take."""
+    """Raises ArgumentError for a size outside of an input's limits."""
     for value in inputs:
         for axis, limits in value.limits:
             number = sizes.get(str((value.shape or ())[axis]))

@@ -1,7 +1,7 @@
-"""Inlining of functions that call functions, if they are nested too deep.
+"""Inlining of functions that call functions, if the calls are nested too deeply.
 
-A walk over a graph enters the bodies of its nodes, so a chain of calls takes Python's stack. A chain that is too long
-becomes one body with the nodes of all.
+The interpreter calls itself for the body of a function, so a long chain of calls would overflow Python's stack. Such a
+chain becomes one body with the nodes of all functions.
 """
 
 import dataclasses
@@ -12,17 +12,17 @@ from jaxops.graph.interpreter import check_called
 from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.graph.operator import Operator
 
-# Up to so many bodies stand inside each other …
+# Bodies that are nested more deeply are inlined.
 _DEEPEST_CALLS = 32
-# … and so many graphs, which subgraphs cannot be opened to avoid.
+# The limit of nested graphs after inlining: subgraphs cannot be inlined.
 _DEEPEST = 100
 
 
 def inline_deep_calls(name: str, body: Graph, identity: Operator) -> Graph:
-    """A bound body, without bodies in it if they stand too deep.
+    """A bound body; the functions that it calls are inlined if they are nested too deeply.
 
-    name: of the function. identity: the operator that gives its operand, for a value that a function only passes on.
-    Raises UnsupportedError for one that is too large then, or still too deep.
+    name: of the function. identity: the operator Identity, for an output of a function that is one of its inputs.
+    Raises UnsupportedError if the inlined body has too many nodes, or subgraphs that are nested too deeply.
     """
     if body.depth <= _DEEPEST_CALLS:
         return body
@@ -37,7 +37,7 @@ def inline_deep_calls(name: str, body: Graph, identity: Operator) -> Graph:
 
 
 class _Inliner:
-    """Puts the nodes of functions in the place of the calls, under names that nothing else has."""
+    """Replaces calls of functions by the functions' nodes, whose values get unique names."""
 
     def __init__(self, graph: Graph, identity: Operator) -> None:
         self.identity = identity
@@ -57,19 +57,20 @@ class _Inliner:
         inputs = [*node.inputs, *[""] * (len(body.inputs) - len(node.inputs))]
         names = {value.name: name for value, name in zip(body.inputs, inputs, strict=True)}
         inner_outputs = {name for inner in body.nodes for name in inner.outputs}
-        copies = []  # outputs that are inputs, or that go out twice
+        copies = []  # outputs that are inputs, or a repeated output
         for value, name in zip(body.outputs, node.outputs, strict=False):
             if name and value.name in inner_outputs and value.name not in names:
                 names[value.name] = name
             elif name:
                 copies.append((value.name, name))
         if not all(names.get(source) for source, _ in copies):
-            return [node]  # an input that was left out goes out
+            return [node]  # an output is an omitted input
         after = [Node(self.identity, name, (names[source],), (name,), {}) for source, name in copies]
         return [*self.graph(self.renamed(body, names)).nodes, *after]
 
     def renamed(self, graph: Graph, names: dict[str, str]) -> Graph:
-        """A graph with other names, also inside it. names: those that are chosen; it gets the others."""
+        """A graph with new names, in subgraphs too. names: old name → new name; names that are missing get unique ones
+        and are added."""
 
         def new(name: str) -> str:
             if not name:
@@ -107,7 +108,7 @@ class _Inliner:
 
 
 def _names(graph: Graph) -> Iterator[str]:
-    """All names in a graph and its subgraphs; those of bodies are their own."""
+    """All names in a graph and its subgraphs, but not in bodies of functions."""
     yield from graph.defined
     for node in graph.nodes:
         yield from node.inputs

@@ -1,4 +1,4 @@
-"""The walk over the nodes of a graph that calls the operators; JAX's tracing does the rest."""
+"""Runs a graph node by node: calls the operators on arrays or, under `jit`, on tracers."""
 
 import functools
 import re
@@ -28,42 +28,43 @@ from jaxops.opaque import Deferred
 from jaxops.signature import SHAPE_ONLY
 from jaxops.static import UNKNOWN, StaticValue, Undecided, is_concrete, is_symbolic, tracing
 
-# What JAX, and Chex, raise where they cannot do with symbolic sizes what they can with numbers.
+# The exceptions that JAX and Chex raise for an operation that they support for numbers, but not for symbolic sizes.
 _OF_JAX = (Undecided, TypeError, ValueError, NotImplementedError, AssertionError)
 # The sizes in JAX's message about a comparison that it cannot decide.
 _COMPARISON = re.compile(r"'([^']+)' (<=|>=|<|>) '([^']+)'")
-# The divisor in its message about a quotient of sizes.
+# The divisor in JAX's message about a quotient of sizes.
 _DIVISION = re.compile(r"division by 0 in division by (.+)$")
 
 
 class ConstraintSearch(Protocol):
-    """Decides the questions that symbolic sizes leave open."""
+    """Decides comparisons of symbolic sizes that JAX cannot decide, by assuming limits of the sizes."""
 
     def assume(self, error: SizeError) -> bool:
-        """Returns True if the node that raised may run again, as a limit of the sizes is assumed now."""
+        """Assumes a limit of the sizes that an error asks for; returns True if the node that raised may run again."""
         ...
 
     def refresh(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Operands whose sizes follow what was assumed since they were made."""
+        """Returns operands with their sizes under the limits assumed since the operands were computed."""
         ...
 
 
-# From one node to another; returns the one at which it stopped.
+# Runs nodes from one position up to another; returns the position at which it stopped.
 Walk = Callable[[int, int], int]
 # Set while an export, a summary or a plot searches for the limits of a model's sizes.
 SIZE_CONSTRAINTS: ContextVar[ConstraintSearch | None] = ContextVar("SIZE_CONSTRAINTS", default=None)
-# More nodes in the bodies of functions take many minutes to compile; a file of 31 functions may have 2^30.
+# The limit of nodes in the bodies of functions: more take many minutes to compile. In a file of 31 functions, each of
+# which calls the next one twice, there are 2^30.
 _MOST_CALLED = 1 << 16
-# XLA:CPU fuses elementwise operations without limit, and recurs through what it has fused: a chain of 16,000 additions
-# takes it more than a minute, one of 40,000 ends the process. A program of many more nodes than these is given to it
-# as functions, each of so many.
+# The number of nodes in a section of a long graph; each section is a function. XLA:CPU fuses any number of elementwise
+# operations, and recurses through a fusion: a chain of 16,000 additions takes more than a minute to compile, one of
+# 40,000 ends the process.
 _FUSED = 2500
 # Upper bound on inlined function nodes, per node of the graph.
 PER_NODE = 64
 
 
 def check_called(graph: Graph, name: str = "") -> None:
-    """Raises UnsupportedError for a graph whose functions stand for too many nodes. name: that of its function."""
+    """Raises UnsupportedError for a graph with too many nodes after inlining. name: of the function that it defines."""
     most = _MOST_CALLED + PER_NODE * len(graph.nodes)
     if graph.inlined_nodes > most:
         bodies = {node.operator.name: node.body.inlined_nodes for node in graph.nodes if node.body is not None}
@@ -82,8 +83,9 @@ def run_graph(
 ) -> list[Any]:
     """The outputs of a graph.
 
-    inputs_by_name: its inputs, which may replace initializers. params: the model's parameters. rng: a key, or None, for
-    nodes that draw. outer: what the graph may capture. A value is dropped once no later node reads it.
+    inputs_by_name: its inputs, which may replace initializers. params: the model's parameters. rng: a key for nodes
+    that draw random numbers, or None. outer: the values that the graph may capture. A value is deleted after the last
+    node that reads it.
     """
     local = {
         **graph.static,
@@ -110,16 +112,16 @@ def run_graph(
 
 
 def is_long(graph: Graph) -> bool:
-    """Returns True if XLA gets the program of a graph in sections. Only a CPU calls functions that are not inlined."""
+    """Returns True if a graph is compiled in sections: on a CPU only, as other platforms inline all functions."""
     return len(graph.nodes) + graph.inlined_nodes > 4 * _FUSED and jax.default_backend() == "cpu"
 
 
 def in_sections(graph: Graph, start: int, stop: int, local: dict[str, Any], walk: Walk) -> int:
-    """Runs `walk(start, stop)`, which walks these nodes, keeps values by name in `local`, and returns the node at which
-    it stopped.
+    """Runs `walk(start, stop)`, which runs these nodes, writes their results into `local`, and returns the position at
+    which it stopped.
 
-    A long graph is walked in sections, each a function of its own, so that XLA need not fuse too many nodes. So are the
-    nodes of a block, which a derivative computes once more.
+    A long graph is traced in sections, each a separate function, so that XLA does not fuse too many nodes. The nodes of
+    a block, which a derivative recomputes, are a separate function, too.
     """
     if not tracing():
         return walk(start, stop)
@@ -140,22 +142,22 @@ def in_sections(graph: Graph, start: int, stop: int, local: dict[str, Any], walk
 
 
 def _as_function(graph: Graph, first: int, last: int, local: dict[str, Any], walk: Walk, is_block: bool) -> int:
-    """Runs `walk(first, last)` as a function that XLA does not inline; returns what that does.
+    """Runs `walk(first, last)` as a function that XLA does not inline; returns the position at which it stopped.
 
-    is_block: whether a derivative computes it once more.
+    is_block: whether a derivative recomputes the function.
     """
     reached, before = first, dict(local)
 
     def section() -> dict[str, Any]:
         nonlocal reached
-        with set_xla_metadata(inlineable=None):  # the calls in it are inlined
+        with set_xla_metadata(inlineable=None):  # functions that are called inside may be inlined
             reached = walk(first, last)
         new_values = {name: value for name, value in local.items() if before.get(name) is not value}
         return jax.tree.map(lambda x: StaticValue(x) if isinstance(x, np.ndarray) else x, new_values)
 
-    # XLA:CPU would take what a derivative computes once more for what is there, if it saw both in one function. But it
-    # brings convolutions into their fast layout in the main function alone: a step of ResNet-50 would take 20 times as
-    # long.
+    # In one function, XLA:CPU would merge the recomputation with the first computation, and keep the results after all.
+    # But it changes convolutions to their fast layout in the main function only, so blocks with convolutions are
+    # inlined: otherwise a training step of ResNet-50 would take 20 times as long.
     inlined = is_block and any(map(_is_dense_convolution, graph.nodes[first:last]))
     with set_xla_metadata(inlineable=None if inlined else "false"):
         local.update(unwrap(jax.jit(jax.checkpoint(section) if is_block else section)()))
@@ -187,9 +189,9 @@ def run_node(
     values: ChainMap[str, Any] | None = None,
     runs: Callable[..., list[Any]] | None = None,
 ) -> Sequence[Any]:
-    """The outputs of a node, given its inputs (None for one left out) and the values that its subgraphs may capture.
+    """The outputs of a node, given its inputs (None for an omitted one) and the values that its subgraphs may capture.
 
-    runs: what runs its subgraphs, or the body of a function; else `run_graph`.
+    runs: the function that runs its subgraphs, or the body of a function; `run_graph` by default.
     """
     search, runs = SIZE_CONSTRAINTS.get(), runs or run_graph
     while True:
@@ -207,7 +209,7 @@ def _attempt(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: A
     except _OF_JAX as error:
         symbolic = _symbolic_sizes(inputs)
         if isinstance(error, (JaxopsError, *UNKNOWN)) or not (symbolic or isinstance(error, Undecided)):
-            if isinstance(error, UnboundedError) and values is not None:  # a call of one operator has no values around
+            if isinstance(error, UnboundedError) and values is not None:  # values is None for a call of one operator
                 error.node = error.node or node.label
             error.add_note(_context(node, inputs))
             raise
@@ -216,7 +218,7 @@ def _attempt(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: A
         raise problem from error
     except Exception as error:
         if isinstance(error, MemoryError | OverflowError) and not isinstance(error, JaxopsError):
-            problem = TooLargeError(f"{node.operator.name}: {error}")  # what NumPy and JAX say of huge sizes
+            problem = TooLargeError(f"{node.operator.name}: {error}")  # NumPy and JAX raise these for huge sizes
             problem.add_note(_context(node, inputs))
             raise problem from error
         error.add_note(_context(node, inputs))
@@ -224,7 +226,10 @@ def _attempt(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: A
 
 
 def open_question(op: str, text: str, symbolic: Sequence[Any]) -> SizeError:
-    """JAX's message as an error about sizes. A comparison mostly checks for something wrong: a size below 0."""
+    """JAX's message as an error about sizes.
+
+    JAX mostly compares sizes to reject wrong ones, such as a size below 0; so `needs` is the opposite comparison.
+    """
     divided, asked = _DIVISION.search(text), _COMPARISON.search(text)
     if divided:
         return SizeError(f"{op}: {text}", divided[1], needs=f"{divided[1]} >= 1")
@@ -237,7 +242,7 @@ def open_question(op: str, text: str, symbolic: Sequence[Any]) -> SizeError:
 
 
 def _symbolic_sizes(values: Sequence[Any]) -> list[Any]:
-    """The symbolic sizes of the values, and those in them."""
+    """The symbolic sizes in the shapes of values, and among the elements of NumPy arrays."""
     leaves = [v for v in jax.tree.leaves(list(values)) if hasattr(v, "shape")]
     sizes = [
         d for v in leaves for d in (*v.shape, *(v.flat if isinstance(v, np.ndarray) and v.dtype == object else ()))
@@ -258,20 +263,20 @@ def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: 
     attributes = dict(node.attributes)
     for name, graph in node.subgraphs.items():
         attributes[name] = functools.partial(_subgraph, runs, graph, params, values, rng=rng)
-        # The declarations of the model about them.
+        # The inputs and outputs as the model declares them.
         attributes[name].inputs, attributes[name].outputs = graph.inputs, graph.outputs
     outputs = operator.call(inputs, attributes, n_outputs=len(node.outputs), rng=rng)
     operator.check_results(outputs)
     bounded_results(operator.name, jax.tree.leaves(outputs))
     if len(outputs) < len(node.outputs):
-        raise SignatureError(f"{operator.name}: makes {len(outputs)} outputs, not {len(node.outputs)}")
+        raise SignatureError(f"{operator.name}: returned {len(outputs)} outputs, but the node has {len(node.outputs)}")
     return outputs
 
 
 def _subgraph(runs: Any, graph: Graph, params: Any, values: Any, *inputs: Any, rng: Any) -> list[Any]:
-    """A subgraph sees its own inputs, and everything the graphs around it have computed so far."""
+    """Runs a subgraph, which may read its inputs and all values that the enclosing graphs have computed so far."""
     inputs_by_name = {value.name: x for value, x in zip(graph.inputs, inputs, strict=True)}
-    token = SIZE_CONSTRAINTS.set(None)  # a branch may not be taken: its node says what it needs
+    token = SIZE_CONSTRAINTS.set(None)  # a branch that may not be taken assumes no limits: its node does
     try:
         return runs(graph, inputs_by_name, params, rng, values)
     finally:
@@ -279,7 +284,7 @@ def _subgraph(runs: Any, graph: Graph, params: Any, values: Any, *inputs: Any, r
 
 
 def _context(node: Node, inputs: Sequence[Any]) -> str:
-    """The place of an error in the model: node, opset and operands."""
+    """The note of an error with its node: name, operator, opset and operands."""
     formals = node.operator.formals
     lines = [f"in node '{node.label}' ({node.operator.label})"]
     for position, (name, value) in enumerate(zip(node.inputs, inputs, strict=True)):
@@ -289,13 +294,13 @@ def _context(node: Node, inputs: Sequence[Any]) -> str:
 
 
 def scope_of(graph: Graph, local: dict[str, Any], params: Mapping[str, Any]) -> ChainMap[str, Any]:
-    """The values by name: what was computed or given, parameters, static values."""
+    """The values by name: those in `local`, parameters and static values."""
     return ChainMap(local, {name: params[param] for name, param in graph.params.items()}, dict(graph.static))
 
 
 def unwrap(values: Mapping[str, Any], *, deferred: bool = True) -> dict[str, Any]:
-    """Values by name, also in sequences, as operators take them: what a `StaticValue` holds, or a `Deferred` stands
-    for, in its place, and inputs that came as NumPy arrays as JAX arrays. deferred: False leaves a `Deferred`."""
+    """Values by name, in the form that operators take, in sequences too: the content of each `StaticValue` and
+    `Deferred`, and JAX arrays for inputs that are NumPy arrays. deferred: False leaves a `Deferred` as it is."""
     if all(map(is_concrete, values.values())):
         return dict(values)
     wrapped = StaticValue | Deferred

@@ -1,9 +1,9 @@
 """The part of a graph that its outputs need: a node whose results nothing reads is not traced.
 
-Only the part that runs is reduced; the graph itself stays as the file has it, and each of its tensors may be asked for.
-Inside of functions, branches and loops goes what only serves outputs of theirs that nothing reads, and the state of a
-loop that serves nothing else. What keeps the sizes of its operand, such as a cumulative sum, does not run for them
-alone.
+The graph itself stays as the file has it, so that a call may ask for each of its tensors. Functions, branches and loops
+are reduced, too: without outputs that nothing reads, and without the state of a loop that only these depend on. If only
+the sizes of a result are read, and the operator keeps the sizes of its operand (a cumulative sum, say), the sizes of
+the operand are read instead.
 """
 
 import dataclasses
@@ -16,8 +16,9 @@ from jaxops.signature import SHAPE_ONLY, Subgraph
 
 
 class Parts:
-    """The parts of a graph that compute given outputs: one part for each choice of outputs, as programs are compiled
-    for it.
+    """The parts of a graph that compute given outputs.
+
+    The same choice of outputs gives the same part again, since compiled programs belong to a part.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -25,7 +26,7 @@ class Parts:
         self._found = {graph.output_names: live(graph)}
 
     def with_outputs(self, outputs: Any = None) -> Graph:
-        """outputs: a list of names, of any values; None for the outputs of the graph.
+        """Returns the part that computes the outputs. outputs: names of tensors; None for the outputs of the graph.
 
         Raises SignatureError for a name that the graph does not have.
         """
@@ -39,7 +40,7 @@ class Parts:
 
 
 def tensor_names(option: str, names: Any, graph: Graph) -> tuple[str, ...]:
-    """Returns the tensor names in an option. Raises SignatureError for another value than a list, and unknown names."""
+    """Returns the tensor names in an option. Raises SignatureError for an unknown name, and if it is not a list."""
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise SignatureError(f"`{option}` is {names!r:.80}; give a list of names")
     if not names:
@@ -56,13 +57,13 @@ def live(graph: Graph) -> Graph:
 
 
 class _Reduction:
-    """A graph that several nodes share stays one for those that read the same outputs."""
+    """Reduces graphs. A graph that several nodes share is reduced once for the nodes that read the same outputs."""
 
     def __init__(self) -> None:
         self._done: dict[tuple[Graph, tuple[int, ...]], Graph] = {}
 
     def graph(self, graph: Graph, outputs: Sequence[int]) -> Graph:
-        """outputs: the positions of those that are read."""
+        """Returns a reduced graph. outputs: the positions of the outputs that are read."""
         key = graph, tuple(outputs)
         if key not in self._done:
             self._done[key] = self._reduced(graph, outputs)
@@ -70,8 +71,8 @@ class _Reduction:
 
     def _reduced(self, graph: Graph, outputs: Sequence[int]) -> Graph:
         values = tuple(graph.outputs[k] for k in outputs)
-        read, sized = {value.name for value in values}, set[str]()  # sized: names of which somebody reads the sizes
-        alike: dict[str, str] = {}  # a name of which nothing else is read → one of the same sizes
+        read, sized = {value.name for value in values}, set[str]()  # sized: names whose sizes are read
+        alike: dict[str, str] = {}  # a name of which only the sizes are read → a name with the same sizes
         nodes_in_reverse: list[Node] = []
         numbers: list[int] = []
         for index in reversed(range(len(graph.nodes))):
@@ -93,7 +94,7 @@ class _Reduction:
         return dataclasses.replace(graph, outputs=values, nodes=nodes, numbers=tuple(reversed(numbers)))
 
     def _node(self, node: Node, asked: Sequence[int]) -> Node:
-        """A node without the outputs that nothing reads. asked: the positions of the remaining ones."""
+        """Returns a node without the outputs that nothing reads. asked: the positions of the remaining outputs."""
         if node.body is not None:
             return self._call(node, node.body, asked)
         flows = [node.operator.subgraphs.get(name, Subgraph(modifies=True)) for name in node.subgraphs]
@@ -111,7 +112,7 @@ class _Reduction:
         return dataclasses.replace(node, outputs=outputs, attributes={**node.attributes, **inner})
 
     def _call(self, node: Node, body: Graph, asked: Sequence[int]) -> Node:
-        """The call of a function, without the inputs that its body does not read."""
+        """Returns the call of a function without the inputs that its reduced body does not read."""
         reduced = self.graph(body, asked)
         read = _read(reduced)
         inputs = tuple(
@@ -122,9 +123,9 @@ class _Reduction:
         return dataclasses.replace(node, inputs=inputs, outputs=tuple(node.outputs[k] for k in asked), body=reduced)
 
     def _loop(self, node: Node, name: str, body: Graph, flow: Subgraph, asked: Sequence[int]) -> Node:
-        """A loop with the outputs that are read, and with the state that these outputs, or its end, depend on."""
+        """Returns a loop with the outputs that are read, and the state that these or the loop's condition depend on."""
         assert flow.first is not None
-        begin = flow.first + 2 * flow.leading  # of the state among the operands
+        begin = flow.first + 2 * flow.leading  # position of the first state among the operands
         count = max(len(node.inputs) - begin - node.attributes.get(flow.not_carried, 0), 0)
         state = set(asked)
         while True:
@@ -152,8 +153,8 @@ class _Reduction:
 
 
 def _keeps_sizes(node: Node) -> bool:
-    """Returns True if the first result of a node has the sizes of its first operand, of which the node may read nothing
-    else.
+    """Returns True if the first result of a node has the sizes of its first operand, or if the node reads nothing else
+    of that operand.
     """
     if not node.inputs or node.body is not None:
         return False
@@ -174,7 +175,7 @@ def _renamed(node: Node, names: Mapping[str, str]) -> Node:
 
 
 def _read(graph: Graph) -> set[str]:
-    """The names that its nodes read, and those of its outputs."""
+    """The names that the nodes of a graph read, and those of its outputs."""
     return {value.name for value in graph.outputs}.union(*(node.uses() for node in graph.nodes))
 
 

@@ -1,6 +1,6 @@
-"""The order of nodes: each after those whose outputs it reads, every name defined once, subgraphs that fit their node.
+"""Sorts nodes so that each one follows the nodes whose outputs it reads, and checks names and subgraphs.
 
-A front end puts a graph in order while the nodes still ask for operators, and checks subgraphs when they are bound.
+A front end sorts a graph before it binds operators to the nodes, and checks a subgraph when it binds its node.
 """
 
 import dataclasses
@@ -12,11 +12,11 @@ from jaxops.graph.nodes import Graph, Node
 
 
 def in_order(graph: Graph, outer: frozenset[str] = frozenset()) -> Graph:
-    """The graph with each node after those whose outputs it reads, its subgraphs too; unchanged if it is so.
+    """The graph with each node after the nodes whose outputs it reads, in subgraphs too; the graph itself if sorted.
 
-    Nodes that are ready keep the order of the file. outer: the names that the graph may capture.
-    Raises ModelError for a cycle, and for a name that nothing defines, or two nodes; not in subgraphs, which are
-    put in order by themselves when their node is bound.
+    Nodes that do not depend on each other keep the order of the file. outer: the names that the graph may capture.
+    Raises ModelError for a cycle, for a name that nothing defines, and for one that two nodes define; not for those of
+    subgraphs, which are checked when their node is bound.
     """
     graph = _reordered(graph, outer)
     _check_order(graph, outer)
@@ -24,10 +24,7 @@ def in_order(graph: Graph, outer: frozenset[str] = frozenset()) -> Graph:
 
 
 def _reordered(graph: Graph, outer: frozenset[str]) -> Graph:
-    """The graph with each node after those whose outputs it reads, its subgraphs too; unchanged if it is so.
-
-    Nodes that are ready keep the order of the file; those of a cycle, and those that depend on them, come last.
-    """
+    """The sorted graph of `in_order`, without checks. Nodes of a cycle, and nodes that depend on one, come last."""
     if _sorted(graph, outer):
         return graph
     names = outer | graph.defined
@@ -55,7 +52,7 @@ def _reordered(graph: Graph, outer: frozenset[str]) -> Graph:
 def _sorted(graph: Graph, outer: frozenset[str]) -> bool:
     defined = {value.name for value in graph.inputs} | set(graph.initializers)
     for node in graph.nodes:
-        # An inner graph out of order seems to capture its own names, so it is found here too.
+        # An unsorted subgraph seems to capture names that it defines, so it is detected here, too.
         if not all(name in defined or name in outer for name in node.uses()):
             return False
         defined.update(node.outputs)
@@ -68,7 +65,7 @@ def _sorted_inside(node: Node, names: frozenset[str]) -> Node:
 
 
 def _check_order(graph: Graph, outer: frozenset[str]) -> None:
-    """Raises ModelError unless every name is defined once, by a node that does not need it itself."""
+    """Raises ModelError for a cycle, and for a name that is not defined exactly once."""
     defined = {v.name for v in graph.inputs} | set(graph.initializers)
     producers = {name: node for node in graph.nodes for name in node.outputs if name}
     for node in graph.nodes:
@@ -76,10 +73,10 @@ def _check_order(graph: Graph, outer: frozenset[str]) -> None:
             if name in defined or name in outer:
                 continue
             if name not in node.inputs and any(name in inner.defined for inner in node.subgraphs.values()):
-                continue  # a cycle in that subgraph, which says so when it is bound
+                continue  # a cycle in that subgraph, which is reported when its node is bound
             if name not in producers:
                 raise ModelError(f"node '{node.label}' ({node.operator.name}) reads '{name}', which nothing defines")
-            if _reaches(producers, name, node):  # else it waits for a cycle, which comes later
+            if _reaches(producers, name, node):  # if not, the node depends on a later cycle, which is reported then
                 raise ModelError(
                     f"the graph has a cycle: node '{node.label}' ({node.operator.name}) reads '{name}', which the "
                     f"later node '{producers[name].label}' ({producers[name].operator.name}) makes"
@@ -107,7 +104,7 @@ def _reaches(producers: Mapping[str, Node], name: str, target: Node) -> bool:
 
 
 def check_subgraph(node: Node, name: str, graph: Graph) -> None:
-    """Raises ModelError for a graph that takes or gives more or fewer values than its operator hands over."""
+    """Raises ModelError for a subgraph with a wrong number of inputs or outputs for its operator."""
     flow = node.operator.subgraphs.get(name)
     if flow is None or flow.several:
         return

@@ -1,4 +1,4 @@
-"""A model as frozen dataclasses: what reading gives, binding completes and tracing walks over."""
+"""A model as frozen dataclasses: readers make them, front ends bind operators to them, the interpreter runs them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -7,17 +7,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-# The smallest and the largest size of an axis; None for no largest one.
+# The smallest and the largest size of an axis; None if there is no largest size.
 Limits: TypeAlias = tuple[int, int | None]
-# Up to this many elements, a constant stands where it is used when a graph is printed.
+# When a graph is printed, a constant of at most this many elements is shown in place of its name.
 _INLINED = 8
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A constant of the model that is read when it is needed.
+    """A constant of the model, which is read from the file when it is needed.
 
-    part: reads the elements at a slice of each axis, where the file can be read without the rest of the tensor.
+    part: reads the elements at a slice of each axis; None where the file does not allow reading parts.
     """
 
     dtype: np.dtype
@@ -35,13 +35,13 @@ class Value:
     shape: tuple[int | str | None, ...] | None
     kind: str = "tensor"  # or "sequence", "optional": of tensors; "map": to scalars of this dtype
     static: str = ""  # why the value must be known while tracing; empty when it need not be
-    decides: bool = False  # whether a number of NumPy is known while tracing, as it says which branch is taken
-    aliases: tuple[str, ...] = ()  # further names under which a caller may give it
-    limits: tuple[tuple[int, Limits], ...] = ()  # (axis, its limits) for axes that have any
+    decides: bool = False  # whether the value may select a branch; if so, a NumPy number stays static
+    aliases: tuple[str, ...] = ()  # further names that a caller may use for it
+    limits: tuple[tuple[int, Limits], ...] = ()  # (axis, its limits) for axes with limits
 
     @property
     def type_text(self) -> str:
-        """Its type and sizes, such as float32[batch, 3]."""
+        """The type and sizes, such as float32[batch, 3]."""
         dims = "…" if self.shape is None else ", ".join("?" if d is None else str(d) for d in self.shape)
         dtype = "?" if self.dtype is None else "string" if self.dtype == object else self.dtype.name
         text = f"{dtype}[{dims}]"
@@ -53,30 +53,30 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One operation: an `Operator` on named values. A reader may put there what its front end binds to one."""
+    """One operation: an `Operator` on named values. A reader may use its name, which the front end binds later."""
 
     operator: Any
     name: str
     inputs: tuple[str, ...]  # '' where an optional input is left out
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
-    body: "Graph | None" = None  # what the operator does, where nodes say it
-    scope: str = ""  # the path of the module that it came from, such as encoder.layer.0; empty where nothing says it
-    block: str = ""  # the module whose nodes a derivative computes once more, instead of keeping what they make
+    body: "Graph | None" = None  # the graph that defines the operator, such as the body of a function
+    scope: str = ""  # the path of the module that the node came from, such as encoder.layer.0; empty if unknown
+    block: str = ""  # the module that a derivative recomputes instead of storing its results; empty for none
 
     @property
     def label(self) -> str:
-        """The name, or the first output of a node that has none."""
+        """The name, or the first output of a node without a name."""
         return self.name or next(filter(None, self.outputs), self.operator.name)
 
     @property
     def traced_as(self) -> str:
-        """The node in profiles: its module, and its own name in it."""
+        """The node's name in profiles: its module, and its name there."""
         return f"{self.scope}/{self.label.rpartition('/')[2]}" if self.scope else self.label
 
     @property
     def title(self) -> str:
-        """The node in messages."""
+        """The node's name in messages."""
         return f"{self.operator.name} '{self.label}'"
 
     @cached_property
@@ -91,12 +91,12 @@ class Node:
 
     @cached_property
     def bounded(self) -> bool:
-        """True if a result, or what follows from one inside, has a fixed size where its size depends on data."""
+        """True if the node, or one inside it, has a bound: a fixed size for a result whose size depends on data."""
         return self.operator.bounded or any(graph.bounded for graph in self.nested)
 
     @property
     def nested(self) -> Iterator["Graph"]:
-        """Its subgraphs, and its body."""
+        """The subgraphs, and the body."""
         yield from self.subgraphs.values()
         if self.body is not None:
             yield self.body
@@ -110,13 +110,13 @@ class Node:
         return replace(self, attributes={**self.attributes, **subgraphs}, body=body)
 
     def uses(self) -> Iterator[str]:
-        """The names it reads, those that its subgraphs capture included."""
+        """The names that the node reads, including those that its subgraphs capture."""
         yield from filter(None, self.inputs)
         for graph in self.subgraphs.values():
             yield from graph.captures
 
     def text(self, constants: Mapping[str, Any]) -> str:
-        """The node as a line, with small values of `constants` in place of their names; its subgraphs below."""
+        """The node as a line, with small values of `constants` in place of their names, followed by its subgraphs."""
         shown = {k: v for k, v in self.attributes.items() if not isinstance(v, Graph)}
         inputs = [_inline(constants[name]) or name if name in constants else name for name in self.inputs]
         arguments = ", ".join([*inputs, *(f"{k}={_brief(v)}" for k, v in shown.items())])
@@ -152,8 +152,8 @@ def _brief(value: Any) -> str:
 class Variable:
     """A part of a model's state.
 
-    before, after: the input and the output of the graph that are its value before and after a call. initial: the tensor
-    that it begins with; empty for zeros.
+    before, after: the graph's input and output with the value before and after a call. initial: the tensor with the
+    first value; empty for zeros.
     """
 
     name: str
@@ -164,10 +164,10 @@ class Variable:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Nodes in an order in which each can be run after those before it.
+    """Nodes in an order in which they can run.
 
-    Preparing moves each of `initializers` to `static`, what is known while tracing, or to `params`: from the name here
-    to the name among the model's parameters. variables: their inputs and outputs come last.
+    `parameters.prepare` moves each of the `initializers` to `static` (known while tracing) or to `params` (name in the
+    graph → name among the model's parameters). The inputs and outputs of `variables` come last.
     """
 
     name: str
@@ -177,23 +177,23 @@ class Graph:
     initializers: Mapping[str, Tensor]
     static: Mapping[str, Any] = field(default_factory=dict)
     params: Mapping[str, str] = field(default_factory=dict)
-    numbers: tuple[int, ...] = ()  # of its nodes in the whole graph, where it is a part of one
+    numbers: tuple[int, ...] = ()  # in a part of a graph, the positions of the nodes in the complete graph
     variables: tuple[Variable, ...] = ()
 
     @cached_property
     def output_names(self) -> tuple[str, ...]:
-        """The names of its outputs."""
+        """The names of the outputs."""
         return tuple(value.name for value in self.outputs)
 
     @cached_property
     def defined(self) -> frozenset[str]:
-        """The names that are defined here."""
+        """The names that the graph defines."""
         names = {value.name for value in self.inputs} | {*self.initializers, *self.static, *self.params}
         return frozenset(names.union(*(node.outputs for node in self.nodes)) - {""})
 
     @cached_property
     def captures(self) -> frozenset[str]:
-        """The names that it reads from the graph around it."""
+        """The names that the graph reads from the enclosing graph."""
         here = {value.name for value in self.inputs} | {"", *self.initializers, *self.static, *self.params}
         captured: set[str] = set()
         for node in self.nodes:
@@ -202,16 +202,17 @@ class Graph:
         return frozenset(captured.union(value.name for value in self.outputs if value.name not in here))
 
     def number(self, index: int) -> int:
-        """The number of a node, which its random key is made of: other nodes that are left out do not change it."""
+        """The position of a node in the complete graph. Its random key depends on it, so that leaving out other nodes
+        does not change its random numbers."""
         return self.numbers[index] if self.numbers else index
 
     def block_runs(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Divides a range of nodes where a block begins or ends: (start, stop) of each run.
+        """Divides a range of nodes where a block begins or ends; returns (start, stop) of each run.
 
-        Nodes without a block belong to that around them.
+        Nodes without a block, between nodes of the same block, belong to that block.
         """
         runs: list[tuple[int, int]] = []
-        begin = end = start  # of a run; its last node with that block is before `end`
+        begin = end = start  # of a run; `end` follows its last node with that block
         for index in range(start, stop):
             block, current = self.nodes[index].block, self.nodes[begin].block
             if block == current:
@@ -223,17 +224,17 @@ class Graph:
 
     @cached_property
     def draws(self) -> bool:
-        """True if one of its nodes draws random numbers."""
+        """True if a node draws random numbers."""
         return any(node.draws for node in self.nodes)
 
     @cached_property
     def bounded(self) -> bool:
-        """True if one of its nodes is."""
+        """True if a node has a bound."""
         return any(node.bounded for node in self.nodes)
 
     @property
     def nested(self) -> Iterator["Graph"]:
-        """The subgraphs and bodies of its nodes."""
+        """The subgraphs and bodies of the nodes."""
         for node in self.nodes:
             yield from node.nested
 
@@ -244,13 +245,13 @@ class Graph:
 
     @cached_property
     def inlined_nodes(self) -> int:
-        """The number of nodes that bodies add to those of the graph when it runs, as each node runs its own."""
+        """The number of nodes in bodies; a body counts once for each node that runs it."""
         bodies = (len(node.body.nodes) for node in self.nodes if node.body is not None)
         return sum(bodies) + sum(graph.inlined_nodes for graph in self.nested)
 
     @cached_property
     def dead_after(self) -> tuple[tuple[str, ...], ...]:
-        """For each node, the names that nothing after it reads."""
+        """For each node, the names that no later node reads."""
         seen = {value.name for value in self.outputs} | {""}
         dead = []
         for node in reversed(self.nodes):
@@ -260,7 +261,7 @@ class Graph:
         return tuple(reversed(dead))
 
     def text(self, constants: Mapping[str, Any]) -> str:
-        """The graph as lines. constants: static values of the graphs around it."""
+        """The graph as lines. constants: static values of the enclosing graphs."""
         formals = {value.name for value in self.inputs}  # a call may give them other values
         constants = {**{name: constants[name] for name in self.captures if name in constants}, **self.static}
         constants = {name: value for name, value in constants.items() if name not in formals}

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Operator(Protocol):
-    """An operator, as each front end brings its own."""
+    """An operator; each front end has a class with this interface."""
 
     @property
     def name(self) -> str:
@@ -21,27 +21,28 @@ class Operator(Protocol):
 
     @property
     def label(self) -> str:
-        """The name and where it comes from, such as `Relu, opset 18`."""
+        """The name and the opset or version, such as `Relu, opset 18`."""
         ...
 
     @property
     def function(self) -> Callable[..., Any] | None:
-        """The function with its meaning, whose signature says the roles of the inputs; None if a graph defines it."""
+        """The function that computes it, whose signature has the roles of the inputs; None if a graph defines it."""
         ...
 
     @property
     def traits(self) -> Traits:
-        """Its kind, its precision in a narrower model, whether integers grow, and whether it has a derivative."""
+        """Its kind, its precision in a model of narrower floats, whether integers may overflow, and whether it has a
+        derivative."""
         ...
 
     @property
     def formals(self) -> Sequence[str]:
-        """The names of its inputs; where there may be more inputs, the last name stands for them."""
+        """The names of its inputs; the last name also stands for any further inputs."""
         ...
 
     @property
     def foldable(self) -> bool:
-        """True if static operands give a static result at once."""
+        """True if NumPy computes the result when all operands are static."""
         ...
 
     @property
@@ -51,12 +52,12 @@ class Operator(Protocol):
 
     @property
     def sized_by_data(self) -> bool:
-        """True if the size of its result depends on the values of its operands; it has an attribute `size` then."""
+        """True if the size of its result depends on the values of its operands; if so, it has an attribute `size`."""
         ...
 
     @property
     def bounded(self) -> bool:
-        """True if its result has a fixed size where it depends on the values of its operands."""
+        """True if its result has a fixed size in place of one that depends on the values of its operands."""
         ...
 
     @property
@@ -66,12 +67,13 @@ class Operator(Protocol):
 
     @property
     def subgraphs(self) -> Mapping[str, Subgraph]:
-        """For each attribute that holds a graph, the way of operands and outputs through it."""
+        """For each attribute that holds a graph, how the node's operands and outputs correspond to the graph's."""
         ...
 
     def mark(self, position: int) -> str | None:
-        """The mark of the input at `position`: static, only its sizes read, statistics, of the sizes of the first
-        result, or None for plain data.
+        """The mark of the input at `position`; None for plain data.
+
+        Marks: its value is static, only its sizes are read, it holds statistics, it has the sizes of the first result.
         """
         ...
 
@@ -80,39 +82,39 @@ class Operator(Protocol):
         ...
 
     def check(self, inputs: Sequence[Any]) -> None:
-        """Raises for operands that it does not take."""
+        """Raises an error for operands that the operator does not accept."""
         ...
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
-        """The outputs; subgraphs come as callables among the attributes."""
+        """The outputs; subgraphs are passed as functions among the attributes."""
         ...
 
     def check_results(self, values: Sequence[Any]) -> None:
-        """Raises for outputs that it may not make."""
+        """Raises an error for outputs that the operator may not have."""
         ...
 
     def output_types(self, node: "Node", inputs: Sequence[np.dtype | None]) -> Sequence[np.dtype | None]:
-        """The element type of each output of a node, for those of its inputs; None where that is open."""
+        """The element type of each output of a node, given those of its inputs; None where it is unknown."""
         ...
 
     def body(self, node: "Node", inputs: Sequence[Any]) -> "Graph | None":
-        """The graph that defines it, where that depends on the types of the inputs; else None."""
+        """The graph that defines the operator for the types of these inputs; None if its function computes it."""
         ...
 
 
 class WrappedOperator:
-    """An operator that is `inner` in all that a subclass does not say."""
+    """An operator that delegates to `inner` whatever a subclass does not define."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # of protocols, which copies and printers ask for
+        if name.startswith("_"):  # copies and printers ask for names of protocols
             raise AttributeError(name)
         return getattr(self.inner, name)
 
     def with_function(self, fn: Callable[..., Any]) -> Self:
-        """The same operator, done by another function of the same signature."""
+        """The same operator, computed by another function of the same signature."""
         copied = object.__new__(type(self))
         copied.__dict__.update(self.__dict__, inner=self.inner.with_function(fn))
         return copied

@@ -1,4 +1,4 @@
-"""The interface of the file that a model was loaded from."""
+"""The interface to the file that a model was loaded from."""
 
 import os
 from collections.abc import Mapping
@@ -10,13 +10,14 @@ from jaxops.graph.nodes import Graph
 
 
 class Origin(Protocol):
-    """The file of a model, as each front end keeps it: `Model.save` and `Model.compare` ask it."""
+    """The file of a model. Each front end implements it for `Model.save` and `Model.compare`."""
 
     def tensors(self, inputs: Mapping[str, Any], dtypes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Computes by the runtime of the format each tensor that has a name. dtypes: the inputs' types in the file.
+        """Returns each tensor that has a name, computed by the format's own runtime. dtypes: the inputs' types in the
+        file.
 
-        Raises ModuleNotFoundError, which says what to install, without that runtime; UnsupportedError for a model that
-        it does not run.
+        Raises ModuleNotFoundError, which names the package to install, if the runtime is missing; UnsupportedError for
+        a model that the runtime does not run.
         """
         ...
 
@@ -30,7 +31,7 @@ class Origin(Protocol):
     ) -> None:
         """Writes the file with other weights.
 
-        graph: says where each belongs. weights: by name, of any type. dtypes: their types in the file, in which they
-        are written. original: the weights that the file has.
+        graph: maps names of parameters to places in the file. weights: by name, of any type. dtypes: their types in the
+        file, to which they are converted. original: the weights of the file.
         """
         ...

@@ -1,14 +1,16 @@
 """Decides which constants of a model are parameters, and which stay static values of the program.
 
-A weight embedded as a constant makes XLA fold it, slowly, and compile it in. So initializers, and what nodes without
-traced operands make (Constant, ConstantOfShape, Range, a Cast of a table), enter the compiled function as arguments,
-wherever they stand: subgraphs and function bodies included. Static stay: what the walk over static inputs reached;
-integers and booleans (indices, axes, masks), as `jax.grad` over the parameters wants floating point, but not large
-arrays of bytes, which are quantised weights; and single numbers (an epsilon, the 3.0 of a Pow, a mask's -inf), which
-are constants of a formula: gradient descent must not train them. But the bias of a layer with one output is a
-parameter, as are the other weights of layers: see `single_weights`. A caller may decide otherwise.
+XLA folds a weight that is a constant of the program, which is slow, and compiles it into the program. So constants
+become arguments of the compiled function: initializers, and the results of nodes without traced operands (Constant,
+ConstantOfShape, Range, a Cast of a table), in subgraphs and function bodies, too. These stay static:
+- values that `static_analysis` found to be needed while tracing;
+- integers and booleans (indices, axes, masks), since `jax.grad` over the parameters expects floating point. But large
+  arrays of 8-bit integers are quantized weights, and parameters;
+- single numbers (an epsilon, the 3.0 of a Pow, a mask's -inf), constants of a formula that must not be trained. But a
+  single number that is the weight or bias of a layer is a parameter: see `single_weights`.
+A caller may decide otherwise.
 
-Not every parameter is trained: running statistics, masks, what nodes generate, and integers are not.
+Not every parameter is trained: running statistics, masks, generated values and integers are not.
 """
 
 import dataclasses
@@ -27,33 +29,34 @@ from jaxops.graph.static_analysis import Needs
 from jaxops.memory import fits
 from jaxops.signature import BIAS, STATISTICS, WEIGHT, role
 
-# From this many elements on, bytes are data rather than structure; along one axis they may be zero points of channels.
+# 8-bit integers of at least this many elements are weights; with one axis they may be zero points, so there more count.
 _LARGE, _LONG = 1024, 1 << 16
-# Kinds of operators whose weights are trained, also where they are single numbers.
+# Kinds of operators whose weights are trained, even if they are single numbers.
 _LAYERS = {"convolution", "linear", "normalization", "activation"}
-# The number that a mask adds to a score that must not count: from BERT's -10,000 to -inf.
+# Masks add at most this number to a score that must not count: BERT's add -10,000, others -inf.
 _LEFT_OUT = -9999.0
 
 
-# A caller's choice of names: a dictionary, the chosen names, or a function that may leave a name open (None).
+# A caller's decisions by name: a dictionary, a collection of chosen names, or a function that may return None for
+# no decision.
 Choice: TypeAlias = Mapping[str, bool] | Collection[str] | Callable[[str], bool | None]
 
 
 class _Choices:
-    """A caller's answers by name. what: the argument, in messages."""
+    """A caller's decisions by name. option: the name of the argument, for messages."""
 
     def __init__(self, option: str, choice: Choice | None) -> None:
         self._what = option
         self._choice: Any = {} if choice is None else {choice} if isinstance(choice, str) else choice
 
     def of(self, name: str) -> bool | None:
-        """The caller's decision about a name; None without one."""
+        """Returns the caller's decision about a name; None if there is none."""
         if callable(self._choice):
             return cast(bool | None, self._choice(name))
         return self._choice.get(name) if isinstance(self._choice, Mapping) else name in self._choice or None
 
     def check(self, names: Collection[str]) -> None:
-        """Raises SignatureError for any other name."""
+        """Raises SignatureError if the caller decided about a name that is not among `names`."""
         for name in () if callable(self._choice) else self._choice:
             if name not in names:
                 raise SignatureError(f"`{self._what}`: the model has no constant '{name}'{near(name, names)}")
@@ -67,14 +70,14 @@ class Params:
     trainable: dict[str, bool]
 
     def trained(self, values: Mapping[str, Any]) -> dict[str, bool]:
-        """For each parameter, whether gradient descent should change it. values: the parameters."""
+        """Returns, for each parameter, whether gradient descent should change it. values: the parameters."""
         return {
             name: self.trainable[name] if name in self.trainable else not _is_mask(values[name])
             for name in self.tensors
         }
 
     def renamed(self, names: Mapping[str, str]) -> "Params":
-        """The same under other names."""
+        """Returns the same parameters under other names."""
         tensors = {names[name]: tensor for name, tensor in self.tensors.items()}
         return Params(tensors, {names[name]: trained for name, trained in self.trainable.items()})
 
@@ -82,12 +85,11 @@ class Params:
 def prepare(
     graph: Graph, needs: Mapping[Graph, Needs], static: Choice | None = None, trainable: Choice | None = None
 ) -> tuple[Graph, Params]:
-    """(the graph with its constants in `static` and `params`, the parameters by name).
+    """Returns (the graph with its constants in `static` and `params`, the parameters by name).
 
-    needs: for each graph of the model, the names that must be static in it. A call may give another value for an
-    initializer that is an input too, so nothing is computed from it here. static, trainable: the caller's decisions
-    about constants. Raises ArgumentError for a decision that cannot be followed, SignatureError for one about a name
-    that is not there.
+    needs: for each graph of the model, the names that must be static in it. An initializer that is also an input may
+    have another value in a call, so nothing is computed from it here. static, trainable: the caller's decisions about
+    constants. Raises ArgumentError for a decision that is impossible, SignatureError for an unknown name.
     """
     choices = _Choices("static", static)
     split = _Split(needs, choices)
@@ -99,7 +101,7 @@ def prepare(
 
 
 def _trainable(split: "_Split", choices: _Choices) -> dict[str, bool]:
-    """For each parameter whose values need not be read to decide it, True if it is trained."""
+    """Returns, for each parameter, whether it is trained, if this can be decided without reading its values."""
     flags = {}
     for name, tensor in split.params.items():
         chosen, continuous = choices.of(name), _is_continuous(tensor)
@@ -116,7 +118,7 @@ def _trainable(split: "_Split", choices: _Choices) -> dict[str, bool]:
 
 def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
     """A prepared graph whose parameters have other names, in its subgraphs and functions too."""
-    done: dict[Graph, Graph] = {}  # a graph that several nodes share stays one
+    done: dict[Graph, Graph] = {}  # nodes that share a graph still share the new one
 
     def walk(graph: Graph) -> Graph:
         if graph not in done:
@@ -135,18 +137,22 @@ class _Split:
         self.choices = choices
         self.params: dict[str, Tensor] = {}
         self.fixed: set[str] = set()
-        self.constants: set[str] = set()  # all that there were
-        self._bodies: dict[Any, Graph] = {}  # a graph that several nodes share stays one, with the same parameters
+        self.constants: set[str] = set()  # the names of all constants
+        self._bodies: dict[Any, Graph] = {}  # nodes that share a graph still share the new one, and its parameters
 
     def graph(self, graph: Graph, outer: Mapping[str, Any], owner: str) -> Graph:
-        """A graph with its constants told apart. outer: the static values of the graphs around it."""
+        """Returns a graph with its constants split into static values and parameters.
+
+        outer: the static values of the enclosing graphs. owner: the node or function with the graph; empty for the
+        model.
+        """
         needed = self.needs.get(graph, {})
         weights = single_weights(graph)
         static: dict[str, Any] = dict(graph.static)
         params: dict[str, str] = {}
 
         def keep(name: str, tensor: Tensor, value: Any = None, generated: bool = False) -> None:
-            # A broadcast view that only a Shape reads stays a view.
+            # A value that does not fit into memory is a broadcast view of which only the sizes are read.
             if (value is None or fits(value)) and self._is_parameter(name, tensor, needed, name in weights):
                 params[name] = self._enter(name, tensor, owner)
                 if generated:
@@ -157,7 +163,7 @@ class _Split:
         for name, tensor in graph.initializers.items():
             keep(name, tensor)
         hidden = {value.name for value in graph.inputs} | params.keys()
-        # Only the captured names: with all names the cost of n subgraphs would grow with n².
+        # Only the captured names: with all names, n subgraphs would take time in proportion to n².
         visible = {name: outer[name] for name in graph.captures if name in outer}
         visible |= {k: v for k, v in static.items() if k not in hidden}
         nodes = []
@@ -182,7 +188,7 @@ class _Split:
         return dataclasses.replace(node, attributes={**node.attributes, **inner}) if inner else node
 
     def _inner(self, graph: Graph, visible: Mapping[str, Any], owner: str) -> Graph:
-        # Of the nodes that share it, one may know values that the other is given anew.
+        # A captured name may be static for one node that shares the graph, and not for another.
         key = graph, graph.captures.intersection(visible)
         if key not in self._bodies:
             self._bodies[key] = self.graph(graph, visible, owner)
@@ -197,7 +203,7 @@ class _Split:
         return (name not in needed and _is_parameter(tensor, is_weight)) if chosen is None else not chosen
 
     def _enter(self, name: str, tensor: Tensor, owner: str) -> str:
-        """The name of a new parameter: its own, or where that is taken, with the node it belongs to before it."""
+        """Adds a parameter and returns its name: the tensor's, with its node or function in front if that is taken."""
         unique, count = name, 1
         while unique in self.params:
             unique, count = f"{owner}/{name}" if count == 1 else f"{owner}/{name}_{count}", count + 1
@@ -206,9 +212,10 @@ class _Split:
 
 
 def single_weights(graph: Graph) -> set[str]:
-    """The initializers of one number that are weights: those of layers, and what an Add adds to a product with one.
+    """Returns the initializers of one element that are weights: weights of layers, and a bias that an Add adds.
 
-    Exporters write a bias so, with the shape (1,), where an epsilon is a scalar.
+    The Add must follow a layer with an initializer. Exporters write such a bias with the shape (1,), but an epsilon
+    with the shape ().
     """
     singles = {name: t.shape for name, t in graph.initializers.items() if _is_continuous(t) and math.prod(t.shape) == 1}
     names, products = set[str](), set[str]()
@@ -236,10 +243,10 @@ def _is_parameter(tensor: Tensor, is_weight: bool) -> bool:
 
 
 def _is_mask(parameter: Any) -> bool:
-    """Returns True if the numbers mark what to leave out: some act like -inf, or all are 0 and 1."""
+    """Returns True if the numbers are a mask: some act like -inf, or all are 0 or 1."""
     if not getattr(parameter, "is_fully_addressable", True):
         if not parameter.is_fully_replicated:
-            return False  # a part of it is in another process, and all must give one answer
+            return False  # a part is in another process, and all processes must decide alike
         parameter = parameter.addressable_data(0)
     values = np.asarray(parameter)
     if values.dtype.kind == "c" or values.size < 2:
@@ -252,7 +259,7 @@ def _is_mask(parameter: Any) -> bool:
 
 
 def _statistics(graph: Graph, walked: dict[Graph, frozenset[str]]) -> frozenset[str]:
-    """The names that operators take for statistics, also inside functions and subgraphs. walked: those done."""
+    """Returns the names that operators read as statistics, in functions and subgraphs too. walked: earlier results."""
     if graph not in walked:
         names: set[str] = set()
         for node in graph.nodes:
@@ -268,10 +275,9 @@ def _statistics(graph: Graph, walked: dict[Graph, frozenset[str]]) -> frozenset[
 
 
 def _computed(node: Node, static: Mapping[str, Any], *, at_once: bool) -> Sequence[np.ndarray] | None:
-    """The outputs of a node that NumPy computes from static values; None for any other node.
+    """Returns the outputs of a node that NumPy computes from static values; None for any other node.
 
-    at_once: the node is sure to run, so its errors are raised. A node of a subgraph may never run; its errors come when
-    it does.
+    at_once: whether errors are raised. A node of a subgraph may never run, so its errors are raised when it does.
     """
     if not node.operator.foldable or not all(name in static for name in node.inputs if name):
         return None

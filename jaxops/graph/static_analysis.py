@@ -1,8 +1,8 @@
-"""The values that must be known while tracing: a walk back from every operand that an operator marks `Static`.
+"""Finds the values that must be known while tracing, by a walk back from each operand that an operator marks `Static`.
 
-The walk goes through the operators that NumPy computes while their operands are static, stops where only sizes
-are asked for, and enters subgraphs and functions. What it reaches among the initializers stays static; what it
-reaches among the inputs of the graph must be given as NumPy values.
+The walk continues through operators that NumPy computes from static operands, stops at operands of which only the sizes
+are read, and enters subgraphs and functions. Initializers that it reaches stay static; a caller must pass NumPy values
+for inputs that it reaches.
 """
 
 from collections.abc import Mapping
@@ -12,13 +12,16 @@ from jaxops.graph.liveness import live
 from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.signature import SHAPE_ONLY, STATIC, Subgraph
 
-# Steps of a path that a message shows at either end.
+# The number of steps that a message shows at each end of a path.
 _SHOWN = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Need:
-    """Why a value must be static: a step, and the need that it serves. Needs share their tails."""
+    """The reason why a value must be static: a path of steps to an operand marked `Static`.
+
+    step: the first step. then: the rest of the path, which several needs share.
+    """
 
     step: str
     then: "Need | None" = None
@@ -38,9 +41,9 @@ Needs = dict[str, Need]
 
 @dataclass
 class StaticInputs:
-    """The names that must be static, in each graph of a model, including subgraphs and bodies that several nodes share.
+    """The names that must be static in each graph of a model, in subgraphs and bodies too.
 
-    branches: conditions must be static, too, so that the branch to take is known, even if both could be compiled.
+    branches: True if conditions must be static as well, even where both branches could be compiled.
     """
 
     branches: bool = False
@@ -48,10 +51,10 @@ class StaticInputs:
     _walked: dict[tuple[Graph, frozenset[str]], Needs] = field(default_factory=dict)
 
     def walk(self, graph: Graph, outputs: Mapping[str, Need] | None = None) -> Needs:
-        """Each name that must be static, and the reason.
+        """Returns each name that must be static, and the reason.
 
-        outputs: outputs of the graph that must be static. Names that a subgraph captures from the graph around it are
-        in the result too. The same question is answered once.
+        outputs: outputs of the graph that must be static. The result includes names that a subgraph captures from the
+        enclosing graph. Results are kept.
         """
         outputs = outputs or {}
         key = graph, frozenset(outputs)
@@ -66,7 +69,7 @@ class StaticInputs:
         return self._walked[key]
 
     def _of_node(self, node: Node, needed: Mapping[str, Need]) -> Needs:
-        """The inputs that must be static, given `needed`, the outputs of the node that must be."""
+        """Returns the inputs of a node that must be static, given `needed`, its outputs that must be static."""
         if node.body is not None:
             formals = [value.name for value in node.body.outputs]
             of_outputs = {
@@ -92,7 +95,7 @@ class StaticInputs:
         return needs
 
     def _of_subgraph(self, node: Node, graph: Graph, flow: Subgraph, needed: Mapping[str, Need]) -> Needs:
-        """The inputs of a node and captured names that one of its subgraphs needs static."""
+        """Returns the inputs of a node and the captured names that must be static for one of its subgraphs."""
         if flow.modifies:
             local = {v.name for v in graph.inputs} | set(graph.initializers)
             local |= {name for n in graph.nodes for name in n.outputs}
@@ -104,7 +107,7 @@ class StaticInputs:
         # Loop-carried values: if the body needs input k static, its output k must be static too.
         count = len(operands) - flow.leading - node.attributes.get(flow.not_carried, 0) if flow.carries else 0
         carried = list(zip(graph.inputs[flow.leading :], graph.outputs[:count], strict=False))
-        # Sequences and optionals have no place in a compiled choice or loop.
+        # A compiled `lax.cond` or loop cannot have sequences and optionals.
         unrolled = next((v.name for v in (*graph.inputs, *graph.outputs) if v.kind != "tensor"), "")
         while True:
             inner = self.walk(graph, of_outputs)
@@ -117,7 +120,7 @@ class StaticInputs:
             of_outputs = more | of_outputs
         inside = {name for n in graph.nodes for name in n.outputs} | set(graph.initializers)
         needs = {operand_of.get(name, name): need for name, need in inner.items() if name not in inside}
-        grows = flow.leading and len(graph.outputs) > count  # outputs with one row an iteration
+        grows = flow.leading and len(graph.outputs) > count  # the loop has scan outputs, with one row per iteration
         if flow.decided_by and (unrolled or of_outputs or grows or (self.branches and not flow.leading)):
             deciding = zip(node.inputs, flow.decided_by, strict=False)
             needs |= {name: Need(f"{node.title} `{formal}`") for name, formal in deciding}
@@ -125,9 +128,9 @@ class StaticInputs:
 
 
 def marked_inputs(graph: Graph, needs: StaticInputs) -> tuple[Value, ...]:
-    """The inputs of a model, each with why it must be static, and whether it decides between branches."""
+    """Returns the inputs of a model with `static` (why it must be static) and `decides` (it may select a branch)."""
     needs.walk(graph)
-    read = live(graph)  # a value that nothing reads needs no input
+    read = live(graph)  # a value that nothing reads does not make an input static
     needed, deciding = needs.walk(read), StaticInputs(branches=True).walk(read)
     return tuple(
         replace(v, static=reason(v, needed), decides=v.name in deciding and _is_number(v)) for v in graph.inputs
@@ -141,9 +144,9 @@ def _is_number(value: Value) -> bool:
 
 
 def reason(value: Value, needed: Mapping[str, Need]) -> str:
-    """Why an input must be static; empty where it need not be.
+    """Returns the reason why an input must be static; empty where it need not be.
 
-    Sizes come as numbers or vectors; from a larger one, they are computed as data.
+    An input with more than one axis is data, even if sizes are computed from it, and need not be static.
     """
     if value.dtype == object:
         return "it holds strings"
