@@ -1,4 +1,4 @@
-"""The inputs of a call become JAX arrays or static values, and its outputs what the caller gets."""
+"""Converts the inputs of a call to JAX arrays and static values, and the outputs to what the caller gets."""
 
 import dataclasses
 import functools
@@ -32,7 +32,7 @@ from jaxops.static import StaticValue, Tracer, is_concrete, is_static, is_symbol
 class InputBinder:
     """Binds the arguments of a call to the inputs of a model.
 
-    inputs: in order; defaults: those that may be given by name alone, as the model has a value for them.
+    inputs: in order. defaults: inputs with a default value, which can be passed by name only.
     """
 
     def __init__(self, inputs: Sequence[Value], defaults: Sequence[Value]) -> None:
@@ -49,14 +49,15 @@ class InputBinder:
                 if isinstance(size, str):
                     axes_by_name.setdefault(size, []).append((value.name, axis))
         self._shared = {symbol: axes for symbol, axes in axes_by_name.items() if len(axes) > 1}
-        self._unlike: set[str] = set()  # the names that were given two sizes
+        self._unlike: set[str] = set()  # names of sizes that had two values, and of which a warning was given
 
     def bind_inputs(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs by name, as `to_operand` gives them; `unwrap` makes them operands.
+        """Returns the inputs by name, in the form of `to_operand`; `unwrap` makes operands of them.
 
         inputs: in order, or one dictionary of all.
-        Warns once where one name of a size gets two values: nothing but nodes says that they must be equal.
-        Raises SignatureError for a missing, surplus or unknown one, and what `to_operand` raises.
+        Warns once if one name of a size has two values. This is not an error, since a file may use a name for
+        independent sizes.
+        Raises SignatureError for a missing, surplus or unknown input, and what `to_operand` raises.
         """
         names, formals = self._names, self._formals
         if len(inputs) == 1 and not is_concrete(inputs[0]) and isinstance(inputs[0], Mapping) and not self._takes_map:
@@ -85,7 +86,7 @@ class InputBinder:
         return self._checked({name: to_operand(formals[name], by_name[name]) for name in formals if name in by_name})
 
     def _checked(self, values: dict[str, Any]) -> dict[str, Any]:
-        """The inputs; warns where they give a symbolic size two values."""
+        """Returns the inputs; warns if a symbolic size has two values."""
         for symbol, axes in self._shared.items():
             first = None
             for name, axis in axes:
@@ -100,16 +101,16 @@ class InputBinder:
 
 
 def unlike(symbol: str, one: tuple[str, int], other: tuple[str, int]) -> str:
-    """A warning of two sizes under one name, each with the input that has it."""
+    """Returns the warning about a symbolic size with two values. one, other: an input and its size."""
     (first, size), (second, other_size) = one, other
     return f"the size '{symbol}' is {size} in input '{first}', but {other_size} in '{second}'; the model runs with both"
 
 
 def to_outputs(outputs: Sequence[Any], formals: Sequence[Value], arguments: Any) -> Any:
-    """The outputs as the caller gets them: one as it is, several as a namedtuple; static ones are NumPy arrays.
+    """Returns the outputs as the caller gets them: one as it is, several as a namedtuple; static ones as NumPy arrays.
 
-    Inside a transformation they become JAX arrays here, where a number that does not fit raises: `jit` would cut it;
-    strings become `ChosenStrings`. Raises ModelError for one of another type than the model declares.
+    Inside a transformation, static outputs become JAX arrays: a number that does not fit raises an error, since `jit`
+    would cut it; strings become `ChosenStrings`. Raises ModelError for an output of another type than declared.
     """
     for formal, y in zip(formals, outputs, strict=True):
         if formal.dtype is not None and formal.dtype != getattr(y, "dtype", formal.dtype):
@@ -117,7 +118,7 @@ def to_outputs(outputs: Sequence[Any], formals: Sequence[Value], arguments: Any)
     names = tuple([formal.name for formal in formals])
     if all(map(is_concrete, outputs)):  # the usual case
         return outputs[0] if len(outputs) == 1 else named_outputs(names)(*outputs)
-    # Symbolic sizes have no type of their own.
+    # Symbolic sizes have no dtype, so they get the declared one.
     types = [formal.dtype if formal.dtype in TYPES_OF_SIZES else None for formal in formals]
     outputs = [as_traced(y, kind) if is_symbolic(y) else y for y, kind in zip(outputs, types, strict=True)]
     settled = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(outputs))
@@ -135,7 +136,7 @@ def to_outputs(outputs: Sequence[Any], formals: Sequence[Value], arguments: Any)
             return ChosenStrings.all_of(y)
         if inside:
             return as_traced(y)
-        # The program keeps it for the next calls, and may give it under two names.
+        # A copy, as the program keeps the array for later calls, and may return it as two outputs.
         return y.copy() if isinstance(y, np.ndarray) else y
 
     traced = jax.tree.map(left, tuple(outputs), is_leaf=_is_deferred)
@@ -148,12 +149,12 @@ def _check_declared(formal: Value, declared: np.dtype, y: Any) -> None:
     dtype = np.dtype(np.int64) if is_symbolic(y) else y.dtype
     strings = dtype.kind in "OUST" and declared.kind == "O"
     if formal.kind == "tensor" and not strings and dtype not in (declared, canonical(declared)):
-        raise ModelError(f"the model declares the output {formal}, but its nodes make {describe(y)}")
+        raise ModelError(f"the model declares the output {formal}, but its nodes compute {describe(y)}")
 
 
 @functools.cache
 def named_outputs(names: tuple[str, ...]) -> type:
-    """The namedtuple of several outputs: its fields are their names, with '_' for what Python does not allow in one."""
+    """Returns the namedtuple class of several outputs; '_' replaces characters that Python does not allow in fields."""
     fields = ["".join(c if c.isalnum() else "_" for c in name).lstrip("_") for name in names]
 
     class Outputs(namedtuple("Outputs", fields, rename=True)):
@@ -170,7 +171,7 @@ def _outputs_again(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
 
 
 def undeferred(values: Any) -> Any:
-    """Values, also in sequences, with what a `Deferred` stands for in its place."""
+    """Returns values, in sequences too, with the content of each `Deferred` in its place."""
     return jax.tree.map(lambda v: v.value if isinstance(v, Deferred) else v, values, is_leaf=_is_deferred)
 
 
@@ -179,8 +180,10 @@ def _is_deferred(value: Any) -> bool:
 
 
 def to_operand(formal: Value, value: Any) -> Any:
-    """One input at the border, checked against what the model declares: a JAX array, a `StaticValue`, or numbers of
-    NumPy in the type of a JAX array. `jit` takes them at once: making the array here would double the time of a call.
+    """Checks one input against the declared type and sizes, and converts it.
+
+    Returns a JAX array, a `StaticValue`, or a NumPy array of a type that JAX has. `jit` takes a NumPy array faster:
+    making a JAX array here would double the time of a small call.
     """
     if is_concrete(value) and value.dtype == formal.dtype and formal.kind == "tensor" and not formal.static:
         _check_shape(formal, value.shape)  # the usual case
@@ -221,13 +224,13 @@ def to_operand(formal: Value, value: Any) -> Any:
             f"  needed  {formal.static}\n"
             f"  hint    give it as a NumPy array; under jax.jit close over it or use static_argnames"
         )
-    # A concrete 32-bit JAX array may stand for 64 bits; what is static has them.
-    # A copy, as the program keeps it, and the caller may write into the array that was given.
+    # With x64 off, a JAX array of 32 bits may represent a 64-bit input; a static value gets the 64 bits back.
+    # A copy, as the program keeps it, and the caller may write into the original.
     return StaticValue(np.array(value, formal.dtype))
 
 
 def _numbers(formal: Value, value: Any) -> np.ndarray:
-    """Python numbers as an array of the type that the model declares."""
+    """Returns Python numbers as an array of the declared type."""
     try:
         array = np.asarray(value)
         if array.dtype.kind in "fc" and formal.dtype is not None and "float" not in formal.dtype.name:
@@ -239,7 +242,7 @@ def _numbers(formal: Value, value: Any) -> np.ndarray:
 
 
 def _of_this_setting(formal: Value, value: jax.Array) -> jax.Array:
-    """A JAX array; with x64 off, one of 64 bits, as another model may have made it, is converted where that is exact.
+    """Returns a JAX array; with x64 off, one of 64 bits (the output of an x64 model, say) is converted to 32.
 
     Raises OutOfRangeError for a number that does not fit, DTypeError for a tracer, whose numbers are not known.
     """
@@ -254,9 +257,9 @@ def _of_this_setting(formal: Value, value: jax.Array) -> jax.Array:
 
 
 def _typed(formal: Value, value: Any) -> Any:
-    """An array of the type that the model declares; a number of another width is converted where that is exact.
+    """Returns an array of the declared type; integers of another width are converted if the values stay the same.
 
-    A JAX array may have the type of 32 bits that stands for one of 64 while x64 is off.
+    With x64 off, a JAX array may have the 32-bit type that represents the declared 64-bit one.
     """
     declared = formal.dtype
     if declared is None or value.dtype == declared:
@@ -284,7 +287,8 @@ def _typed(formal: Value, value: Any) -> Any:
 
 
 def _check_shape(formal: Value, sizes: tuple[Any, ...]) -> None:
-    # Some writers declare a scalar where they do not know the shape; what other engines run is not refused here.
+    # Some exporters declare a scalar when they do not know the shape, and other runtimes run such files. So a declared
+    # scalar accepts every shape.
     if not formal.shape:
         return
     fits = len(sizes) == len(formal.shape)

@@ -1,8 +1,8 @@
-"""Meshes with Explicit axes, JAX's default: models run under Auto axes, and their results come back.
+"""Runs models under Auto axes on a mesh with Explicit axes, JAX's default; the results get Explicit shardings again.
 
-Under Explicit axes every operation must say how its result is sharded, and JAX refuses those that cannot (a reshape
-that joins a sharded axis, a gather from one). The compiler always finds a way. So what runs here sees Auto axes, as if
-the mesh had been made with them, and only the results need a sharding, which `_spec` says.
+With Explicit axes, JAX infers the sharding of each result from the operands, and raises an error where it cannot (a
+reshape that joins a sharded axis, a gather from one). With Auto axes, the compiler always finds a sharding. So models
+run as if the mesh had Auto axes, and `_spec` chooses the shardings of the results only.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,11 +17,11 @@ _R = TypeVar("_R")
 
 
 def under_auto_axes(run: Callable[..., _R], *arguments: Any, like: Any = None) -> _R:
-    """`run(*arguments)`, where the Explicit axes of the mesh, if it has any, are Auto.
+    """Returns `run(*arguments)`, computed with Auto axes in place of the Explicit axes of the mesh, if there are any.
 
-    arguments: pytrees. Each axis of a result gets the sharding of an axis in `like` (by default in the arguments) that
-    has its size and its position, counted from the left or the right; every other axis is replicated. The types of
-    arrays say this, so it is the same inside `jit` and outside. Gradients get the sharding of what they belong to.
+    arguments: pytrees. An axis of a result is sharded like an axis in `like` (by default, in the arguments) of the same
+    size at the same position, counted from the left or the right; if there is none, it is replicated. This depends on
+    the types of arrays only, so it is the same inside and outside of `jit`. A gradient is sharded like its argument.
     """
     mesh = _explicit_mesh(arguments)
     if mesh is None:
@@ -35,12 +35,12 @@ def under_auto_axes(run: Callable[..., _R], *arguments: Any, like: Any = None) -
 
 
 def is_on_mesh(values: Any) -> bool:
-    """Tells whether a mesh is set, or one of these arrays is on one."""
+    """Tells whether a mesh is set, or one of these arrays is on a mesh."""
     return bool(get_abstract_mesh().axis_names) or any(map(_on_mesh, jax.tree.leaves(values)))
 
 
 def _explicit_mesh(values: Any) -> Any:
-    """The mesh with Explicit axes under which these values are: the current one, else theirs; None without one."""
+    """Returns the mesh with Explicit axes: the current mesh, or that of the values; None if there is none."""
     current = get_abstract_mesh()
     if current.axis_names and not current.explicit_axes:
         return None
@@ -66,12 +66,12 @@ def _spec_of(x: jax.Array) -> tuple[Any, ...]:
 
 
 def _axes(entry: Any) -> tuple[str, ...]:
-    """The mesh axes in an entry of a PartitionSpec."""
+    """Returns the mesh axes in an entry of a PartitionSpec."""
     return () if entry is None else entry if isinstance(entry, tuple) else (entry,)
 
 
 def _without(hidden: set[str], x: Any) -> tuple[Any, ...]:
-    """The sharding that stays in the type of `x`, once these axes are Auto."""
+    """Returns the sharding in the type of `x` without the axes that became Auto."""
     if not _on_mesh(x):
         return ()
     return tuple(tuple(a for a in _axes(entry) if a not in hidden) or None for entry in _spec_of(x))
@@ -82,7 +82,7 @@ def _resharded(x: Any, spec: tuple[Any, ...]) -> Any:
 
 
 def _spec(sizes: Sizes, operands: Sequence[tuple[Sizes, tuple[Any, ...]]]) -> tuple[Any, ...]:
-    """The sharding of a result of these sizes."""
+    """Returns the sharding of a result of these sizes, as `under_auto_axes` describes it."""
     if 0 in sizes:  # JAX 0.10 cannot read a sharded array without elements
         return ()
     spec_of_result, used = [], set()

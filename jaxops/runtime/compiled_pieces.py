@@ -1,10 +1,10 @@
 """Runs a graph in compiled pieces, for models in which a size depends on data.
 
-A piece is traced node by node. It ends before the first node that must know a traced value: NonZero, a TopK of a
-computed `k`, an If whose branches give different shapes. That node runs on the values that the piece has computed, and
-so do those after it that NumPy can compute at once: compiling a program for each number of boxes would cost a thousand
-times as much as running it. The next piece begins where that ends. So a model without such a node is one piece, and
-where the cuts are is found by tracing alone: an operator that must know a value says so by StaticError.
+A piece is traced node by node. It ends before the first node that needs a value that is traced: NonZero, a TopK of a
+computed `k`, an If whose branches have results of different shapes. This node runs on the values that the piece has
+computed, and so do the nodes after it that NumPy can compute: compiling a program for each number of boxes would take a
+thousand times as long as running it. The next piece begins after them. A model without such a node is one piece. The
+cuts are found by tracing alone: an operator that needs a value raises StaticError.
 """
 
 import dataclasses
@@ -43,14 +43,14 @@ from jaxops.static import (
     tracing,
 )
 
-# From this many elements on, operands are worth a compiled program.
+# NumPy computes a node behind a cut if its operands have at most this many elements; more are worth compiling.
 _MANY = 1 << 20
 _Scope = ChainMap[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """A NumPy array that is data: it enters a compiled piece as a JAX array, where a static value is compiled in."""
+    """A NumPy array of data: an argument of a compiled piece, where a static value would be a constant."""
 
     value: np.ndarray
 
@@ -58,17 +58,19 @@ class Data:
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class StoppedAt:
-    """The index of a node, on its way out of `jit`."""
+    """The index of the node at which a piece ends, as a static result of `jit`."""
 
     value: int
 
 
 @dataclass(eq=False)
 class GraphRunner:
-    """Runs the graphs of a model. max_bytes: how many a result may take. precision: of its products, as
-    `jax.default_matmul_precision` names it; None for what holds around a call. programs: keeps them for other
-    processes. buckets: the name of a size of the inputs → the number to a multiple of which calls round it up. cuts:
-    node → why it was cut there."""
+    """Runs the graphs of a model.
+
+    max_bytes: the largest size of a result. precision: of matrix products, as for `jax.default_matmul_precision`; None
+    for the caller's. programs: a cache for other processes. buckets: name of an input's size → calls round the size up
+    to a multiple of this number. cuts: node → the reason why a piece ended there.
+    """
 
     max_bytes: int
     precision: str | None = None
@@ -87,12 +89,13 @@ class GraphRunner:
             raise ArgumentError(f"`precision` is {self.precision!r}; jax.default_matmul_precision: {error}") from error
 
     def __reduce__(self) -> Any:
-        # Compiled functions stay behind.
+        # Compiled functions cannot be pickled.
         return GraphRunner, (self.max_bytes, self.precision, self.programs, self.buckets, dict(self.cuts))
 
     @cached_property
     def _compiled(self) -> Any:
-        cuts = self.cuts  # not self: weights would stay in memory until Python looks for garbage
+        # The function must not refer to self: in a cycle, weights would stay in memory until Python collects garbage.
+        cuts = self.cuts
 
         def piece(graph: Graph, start: int, end: int, cut: bool, params: Any, operands: Any, rng: Any) -> Any:
             with runs_here():
@@ -108,17 +111,17 @@ class GraphRunner:
         return SpecializedCalls(self._compiled, self._specialized, self.programs)
 
     def again(self) -> "GraphRunner":
-        """Returns it for other parameters: with what was compiled, but with nothing prepared."""
+        """Returns a runner for other parameters: with the compiled programs, but without prepared values."""
         runner = GraphRunner(*(getattr(self, field.name) for field in dataclasses.fields(self)))
         runner.__dict__["_compiled"] = self._compiled
         return runner
 
     def uncompiled(self) -> "GraphRunner":
-        """Returns it for other graphs: with its settings alone."""
+        """Returns a runner for other graphs, with the same settings."""
         return GraphRunner(self.max_bytes, self.precision, self.programs, self.buckets)
 
     def call_again(self, params: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
-        """The result of a call like an earlier one; None for another."""
+        """Returns the result of a call whose inputs have the types of an earlier call; None for any other call."""
         return None if self.precision is not None else self.prepared.call_again(params, inputs)
 
     def call(
@@ -131,11 +134,11 @@ class GraphRunner:
     ) -> list[Any]:
         """Returns the outputs of a whole model.
 
-        inputs: its inputs as `InputBinder.bind_inputs` gives them. fast_inputs: as they came in order, in a model's own
-        call: its parameters stay the same in the next calls, so that it pays to prepare them. Empty where other outputs
-        are asked for than usually; None in any other call.
+        inputs: the result of `InputBinder.bind_inputs`. fast_inputs: None, unless the model calls itself with its own
+        parameters, which stay the same in later calls and are worth preparing. Then they are the inputs in order, as
+        the caller passed them; () if the call asks for other outputs than the model's.
 
-        Node by node inside a trace, whose program it becomes a part of, and under `jax.disable_jit`.
+        Inside a trace, and under `jax.disable_jit`, the nodes run one by one and become a part of the outer program.
         """
         check_called(graph)
         before = LIMIT.set(self.max_bytes)
@@ -148,7 +151,7 @@ class GraphRunner:
         except JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
-            # Each result fits, but not all that are needed at one time.
+            # Each result fits into memory, but not all of them together.
             raise TooLargeError(f"'{graph.name}': its results do not fit in memory together: {error}") from error
         finally:
             LIMIT.reset(before)
@@ -162,14 +165,14 @@ class GraphRunner:
         fast_inputs: Sequence[Any] | None,
     ) -> list[Any]:
         if cast(Any, jax.config).jax_disable_jit or tracing():
-            with jax.disable_jit(False):  # a node is one operation, however it is written
+            with jax.disable_jit(False):  # `jit` inside of operators stays
                 return under_auto_axes(run_graph, graph, unwrap(inputs), named_arrays(params), rng, like=inputs)
         leaves, tree = jax.tree.flatten((inputs, rng))
         ours = self.prepared.cache(params) if fast_inputs is not None and not is_long(graph) else None
         params = params if ours else named_arrays(params)
         concrete = ours.concrete if ours else all(map(is_concrete, params.values()))
         concrete = concrete and all(type(x) is np.ndarray or is_concrete(x) for x in leaves)
-        # Nothing can be read of what a transformation follows: such a call is one piece.
+        # The values of tracers cannot be read, so such a call is one piece.
         traced = not concrete and any(isinstance(x, Tracer) for x in (*params.values(), *leaves))
         static, part = (graph, 0, len(graph.nodes), not traced), None
         if concrete and self.buckets and has_buckets(graph, inputs, self.buckets) and not is_on_mesh((params, inputs)):
@@ -183,10 +186,11 @@ class GraphRunner:
         except UNKNOWN:
             if not traced:
                 raise
-            # What must be known may not be what is followed: the sizes of a model whose weights are trained.
+            # The value that must be known may be concrete although other arguments are tracers: sizes, say, under
+            # `jax.grad` by the weights. Then running the nodes one by one succeeds.
             return under_auto_axes(run_graph, graph, unwrap(inputs), params, rng, like=inputs)
         complete = stop.value == len(graph.nodes)
-        # No operator reads the outputs any more: a list of dictionaries is made of what stands for it when it leaves.
+        # In a complete run, a `Deferred` stays: `to_outputs` makes the list of dictionaries that it stands for.
         local = unwrap(values, deferred=not complete)
         if not complete or any(name not in local for name in graph.output_names):
             local, params = {**unwrap(inputs), **local}, named_arrays(params)
@@ -224,10 +228,10 @@ class GraphRunner:
         rng: Any,
         outer: _Scope | None = None,
     ) -> list[Any]:
-        """The outputs of a subgraph, or of the body of a function, behind a cut. outer: what a subgraph may capture."""
+        """Returns the outputs of a subgraph or function that runs behind a cut. outer: values that it may capture."""
         local = dict(operands)
         if outer is not None:
-            # The number of an iteration is data: a static one would compile the body anew in each.
+            # The number of an iteration is data: if it were static, the body would be compiled for each iteration.
             local = {name: _as_data(value) for name, value in operands.items()}
             local |= {name: outer[name] for name in graph.captures if name in outer}
         if tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(local)):
@@ -237,7 +241,7 @@ class GraphRunner:
     def _run_from(
         self, graph: Graph, start: int, cut: bool, local: dict[str, Any], params: Mapping[str, Any], rng: Any
     ) -> list[Any]:
-        """The outputs of a graph from a node on. cut: whether that node is one that must know a value."""
+        """Returns the outputs of a graph, starting at a node. cut: whether this node needs a value."""
         scope = scope_of(graph, local, params)
         while start < len(graph.nodes):
             node = graph.nodes[start]
@@ -246,7 +250,7 @@ class GraphRunner:
                 local.update(_named(node, self._run_eagerly(node, scope, params, _key(rng, graph.number(start), node))))
             else:
                 stop, values = self._compiled_from(graph, start, _as_static(local), params, rng)
-                cut = True  # a piece ends at a node that must know a value
+                cut = True  # a piece ends at a node that needs a value
                 local.update(values)
             _forget(graph, start, stop, local)
             start = stop
@@ -255,7 +259,7 @@ class GraphRunner:
     def _compiled_from(
         self, graph: Graph, start: int, operands: Mapping[str, Any], params: Mapping[str, Any], rng: Any
     ) -> tuple[int, dict[str, Any]]:
-        """Runs a piece behind a cut: (where it stops, what it computes)."""
+        """Runs a piece behind a cut; returns the index of the node where it ends, and the values that it computed."""
         plan = self._rounding.plan(graph, start, operands, params)
         if plan is None:
             stop, values = self._compiled(graph, start, len(graph.nodes), True, params, operands, rng)
@@ -268,7 +272,7 @@ class GraphRunner:
         return stop.value, plan.cropped(unwrap(values))
 
     def _run_eagerly(self, node: Node, scope: _Scope, params: Mapping[str, Any], rng: Any) -> list[Any]:
-        """The outputs of a node whose operands are known: data, unless they follow from static values alone."""
+        """Returns the outputs of a node whose operands are known. They are data, or static if all operands are."""
         inputs = [scope[name] if name else None for name in node.inputs]
         data = [x for k, x in enumerate(inputs) if node.operator.mark(k) != SHAPE_ONLY]
         static = node.operator.foldable and not any(isinstance(x, jax.Array | Data) for x in jax.tree.leaves(data))
@@ -277,7 +281,8 @@ class GraphRunner:
                 results = run_node(node, jax.tree.map(_host, inputs), params, rng, scope, self.run)
                 return list(results) if static else list(map(_as_data, results))
             except JaxopsError:
-                # A 32-bit array that stands for 64 bits does not match a 64-bit one; as JAX arrays both have 32.
+                # With x64 off, an int64 operand may be an int32 array, which does not match an int64 array in NumPy. As
+                # JAX arrays, below, both are int32.
                 pass
         return [_as_data(y) for y in run_node(node, _operands(inputs), params, rng, scope, self.run)]
 
@@ -292,9 +297,9 @@ def _piece(
     operands: Mapping[str, Any],
     rng: Any,
 ) -> tuple[StoppedAt, dict[str, Any]]:
-    """Returns the index of the node to stop at, and the computed values that are needed from there on; compiled.
+    """Runs a piece, inside `jit`. Returns the index of the node where it ends, and the values that later nodes need.
 
-    cuts: gets the node that it stops at, and why.
+    cuts: gets the node where the piece ends, and the reason.
     """
     step(f"from {graph.nodes[start].title}" if start else "")
     local: dict[str, Any] = {}
@@ -333,19 +338,19 @@ def _named(node: Node, outputs: Sequence[Any]) -> dict[str, Any]:
 
 
 def _forget(graph: Graph, start: int, stop: int, local: dict[str, Any]) -> None:
-    """Drops the values that no node from `stop` on reads."""
+    """Deletes the values that no node from `stop` on reads."""
     for names in graph.dead_after[start:stop]:
         for name in names:
             local.pop(name, None)
 
 
 def _may_need_data(node: Node, error: Exception) -> bool:
-    """Tells whether the node may succeed once its operands are known: it says so, or its graph could not be traced."""
+    """Tells whether a node that raised may succeed with known operands: it needs a value, or has an inner graph."""
     return isinstance(error, UNKNOWN) or bool(node.subgraphs or node.body)
 
 
 def _is_light(node: Node, scope: _Scope) -> bool:
-    """Tells whether NumPy computes the node faster than a program would be compiled."""
+    """Tells whether NumPy computes a node in less time than compiling it would take."""
     if not node.operator.foldable or node.operator.bounded or node.body:
         return False
     read = [scope[name] for k, name in enumerate(node.inputs) if name and node.operator.mark(k) != SHAPE_ONLY]
@@ -357,17 +362,17 @@ def _key(rng: Any, number: int, node: Node) -> Any:
 
 
 def _as_data(value: Any) -> Any:
-    """A value whose NumPy arrays are data. Strings are always static."""
+    """Returns a value whose NumPy arrays are data; arrays of strings stay static."""
     return jax.tree.map(lambda x: Data(x) if isinstance(x, np.ndarray) and not is_string(x) else x, value)
 
 
 def _host(value: Any) -> Any:
-    """A known value as NumPy arrays."""
+    """Returns a known value as a NumPy array."""
     return value.value if isinstance(value, Data) else np.asarray(value)
 
 
 def _operands(values: Any) -> Any:
-    """Values as operators take them outside `jit`: data as JAX arrays."""
+    """Returns values in the form that operators take outside of `jit`: data as JAX arrays."""
 
     if is_concrete(values) or isinstance(values, Deferred):
         return values
@@ -384,5 +389,5 @@ def _operands(values: Any) -> Any:
 
 
 def _as_static(values: Any) -> Any:
-    """Values as `jit` takes and gives them: NumPy arrays as `StaticValue`."""
+    """Returns values in the form of arguments and results of `jit`: NumPy arrays as `StaticValue`."""
     return jax.tree.map(lambda x: StaticValue(x) if isinstance(x, np.ndarray) else x, _operands(values))

@@ -1,9 +1,9 @@
-"""Compiled programs that outlive the process: a folder of them, for the models of the next one.
+"""A folder of compiled programs, so that a later process need not trace, lower and compile them again.
 
-What `jax.jit` compiles goes into JAX's own persistent compilation cache. JAX looks a program up when it has been traced
-and lowered, which takes two thirds of a start then. So the program that a model runs at each call, and how its weights
-are prepared, are kept under what they are made of instead: the nodes of the model, the types of its inputs and
-parameters, the code of this package, the settings of JAX, and the processor.
+JAX's persistent compilation cache finds a program after it was traced and lowered, which takes two thirds of the time
+of such a start. So the programs of `model(…)`, and how their weights are prepared, have files of their own. Their key
+is known before tracing: the nodes of the model, the types of its inputs and parameters, the code of this package, the
+settings of JAX, and the processor. All other programs go into JAX's cache.
 """
 
 import functools
@@ -42,10 +42,10 @@ _PACKAGES = "jaxops", "jax", "jaxlib", "numpy", "ml_dtypes", "onnx"
 
 
 def keep_programs(folder: str | os.PathLike[str]) -> "DiskCache":
-    """From now on this process keeps what it compiles in a folder, however small, and looks there first.
+    """Turns on JAX's compilation cache in a folder, for all programs of this process, however small they are.
 
-    It is the cache of JAX itself, so it holds for all programs of the process, beside those of models.
-    Raises ArgumentError where JAX keeps programs in another folder already: a process has one.
+    Returns the cache of the models' programs in the same folder.
+    Raises ArgumentError if JAX's cache has another folder already, since a process has only one.
     """
     path = Path(folder).expanduser().absolute()
     present = cast(Any, jax.config).jax_compilation_cache_dir
@@ -66,10 +66,10 @@ class DiskCache:
     folder: Path
 
     def entry(self, graph: Graph, start: int, end: int, cut: bool, inputs: Any, *settings: Any) -> "DiskEntry | None":
-        """Returns the entry of the program that all this makes; None where it is not kept.
+        """Returns the entry for a program; its key has all arguments. Returns None where programs are not stored.
 
-        That is so while JAX looks for NaNs, which a program does not do by itself, for several devices, and for
-        processors that cannot be told from others.
+        They are stored for one CPU device, if the features of its processor are known, and if JAX does not look for
+        NaNs, which a stored program would not do.
         """
         config = cast(Any, jax.config)
         if config.jax_debug_nans or config.jax_debug_infs:
@@ -90,10 +90,10 @@ class DiskEntry:
     end: int
 
     def read(self) -> tuple[WeightProgram, tuple[int, ...], Any, Callable[[], Any]] | None:
-        """Returns how weights are prepared, the positions of those that the program reads, the tree of its results, and
-        a function that waits for the program, which another thread loads meanwhile.
+        """Returns the function that prepares weights, the positions of the weights that the program reads, the tree of
+        its results, and a function that waits for the program, which another thread loads.
 
-        None where there is no file, or none that is whole: it is written again then.
+        Returns None if there is no file, or if it is incomplete; then it is written again.
         """
         try:
             data = self.path.read_bytes()
@@ -120,16 +120,17 @@ class DiskEntry:
         return prepare, read, jax.tree.structure(results), wait
 
     def write(self, specialized: Specialized, tree: Any, lowered: Any) -> Any:
-        """Compiles the program and keeps it; None where it cannot be kept. tree: of its results.
+        """Compiles the program and writes it; returns None where it cannot be written. tree: of its results.
 
-        That is so where the model is cut, where weights are prepared by a program, and where the program calls
-        functions that JAX finds when it lowers it, such as those of LAPACK.
+        It cannot be written if the model is cut into pieces, if XLA prepares its weights, or if it calls functions
+        whose addresses JAX inserts when it lowers the program, such as those of LAPACK.
         """
         prepare, results = specialized.prepare.portable(), _structure(tree)
         if prepare is None or results[0].value != self.end or "custom_call" in lowered.as_text():
             return None
-        # XLA cannot write down what it has read from JAX's cache: some of its functions are missing then (jaxlib 0.10
-        # and 0.12). So JAX must not write it, and never finds it, as no other program has its name.
+        # XLA cannot serialize a program that it read from JAX's cache: some functions are missing (jaxlib 0.10 and
+        # 0.12). So JAX must not write this program into its cache. It does not find it there either, as no other
+        # program has its name.
         with _SETTING:
             before = getattr(jax.config, _LEAST_SECONDS)
             jax.config.update(_LEAST_SECONDS, math.inf)
@@ -147,7 +148,7 @@ class DiskEntry:
         return _joined(wiring, runs)
 
     def _replace(self, data: bytes) -> None:
-        """Another process sees the file whole, or not at all."""
+        """Writes the file so that other processes see it complete or not at all."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = self.path.with_suffix(f".{uuid.uuid4().hex}")
         try:
@@ -167,7 +168,7 @@ def _loaded(wiring: SegmentedProgram | None, programs: Iterable[tuple[bytes, Any
 
 
 def _joined(wiring: SegmentedProgram | None, runs: Sequence[Any]) -> Any:
-    """Returns what runs a program: the only one of `runs`, or segments, each of which has the number of its own."""
+    """Returns the only one of `runs`, or the program whose segments have positions in `runs`."""
     return runs[0] if wiring is None else wiring.with_runs([runs[segment.run] for segment in wiring.segments])
 
 
@@ -179,13 +180,13 @@ def _checksum(content: Any) -> bytes:
 
 
 def _structure(tree: Any) -> Any:
-    """Returns the structure of a tree as a tree of numbers: one of JAX cannot be pickled."""
+    """Returns the structure of a tree as a tree of numbers, since JAX's own cannot be pickled."""
     return jax.tree.unflatten(tree, range(tree.num_leaves))
 
 
 @functools.cache
 def _process() -> tuple[Any, ...]:
-    """Returns what is the same for all programs of a process: code, versions, and the processor."""
+    """Returns the part of keys that is the same in a process: code, versions, and the processor."""
     package = os.fspath(Path(__file__).parents[1])
     # `Path.rglob` takes ten times as long.
     folders = os.walk(package)

@@ -1,4 +1,4 @@
-"""Values that inputs of a model have for good."""
+"""Replaces inputs of a model by fixed values (the option `values` of `load`)."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The function that a model is: of its parameters, inputs and a key. It has no weights."""
+"""A model without weights: a function of parameters, inputs and a random key."""
 
 import copy
 import math
@@ -25,15 +25,15 @@ from jaxops.runtime.x64 import in_64_bits, is_on, x64_on
 from jaxops.signature_errors import check_key
 from jaxops.static import Tracer, tracing
 
-# The most bytes of weights that a call makes constants of a user's program without a warning.
+# A call in a user's `jit` warns if it makes more than this many bytes of weights constants of the program.
 _MOST_CONSTANTS = 8 << 20
 
 
 class ModelFunction:
     """A graph as a function of (params, *inputs).
 
-    inputs: in order; defaults: inputs that may be given by name alone. tensors: the parameters. runner: runs the graph.
-    x64: whether it runs with 64-bit types, whatever holds around a call.
+    inputs: in order. defaults: inputs with a default value, which can be passed by name only. tensors: the parameters.
+    runner: runs the graph. x64: True if it runs with x64 on, whatever the caller's setting.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class ModelFunction:
         self._parts, self._warned = Parts(graph), list[bool]()
 
     def again(self) -> "ModelFunction":
-        """Returns it with nothing prepared. What was compiled for it is there."""
+        """Returns a copy without prepared values. It shares the compiled programs."""
         function = copy.copy(self)
         function.runner = self.runner.again()
         return function
 
     def part(self, outputs: Sequence[str] | None = None) -> Graph:
-        """Returns the part of the graph that computes tensors of these names, by default its outputs."""
+        """Returns the part of the graph that computes these tensors; by default, the outputs."""
         return self._parts.with_outputs(outputs)
 
     def bind_inputs(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class ModelFunction:
     def apply(
         self, params: Mapping[str, Any], inputs: Sequence[Any], named: Mapping[str, Any], rng: Any, outputs: Any
     ) -> Any:
-        """Returns the outputs for any parameters. outputs: the names of others than its own."""
+        """Returns the outputs for any parameters. outputs: names of tensors to return; None for the model's outputs."""
         if not isinstance(params, Mapping) or not (inputs or named or self._binder.names.isdisjoint(params)):
             raise SignatureError(
                 f"apply: params is {describe(params)[:80]}; give a dictionary like model.params before the inputs: "
@@ -86,8 +86,8 @@ class ModelFunction:
         outputs: Any,
         prepares: bool,
     ) -> Any:
-        """Returns the outputs for parameters that stay the same in the next calls. prepares: whether values computed
-        from these alone are kept."""
+        """Returns the outputs for parameters that stay the same in later calls. prepares: whether values that depend on
+        these parameters alone are computed once."""
         if rng is None and outputs is None and not named:
             with x64_on(self.x64 and not is_on()):
                 result = self.runner.call_again(weights, inputs)
@@ -99,7 +99,7 @@ class ModelFunction:
         return self._run(weights, self.bind_inputs(inputs, named), rng, outputs, fast_inputs, whole=True)
 
     def _warn_of_constants(self, weights: Mapping[str, Any]) -> None:
-        """Warns once of many weights that become a part of a program that is being traced."""
+        """Warns once if many weights become constants of a program that is being traced."""
         types = [type_of(x) for x in weights.values() if not isinstance(x, Tracer)]
         size = sum(math.prod(x.shape) * x.dtype.itemsize for x in types)
         if size > _MOST_CONSTANTS:
@@ -114,7 +114,7 @@ class ModelFunction:
     def specialize(
         self, inputs: tuple[Any, ...], named: dict[str, Any], rng: Any, outputs: Any, transformable: bool
     ) -> Pair:
-        """Returns it as a pair of functions, for the types of these inputs."""
+        """Returns a pair of functions for the types of these inputs."""
 
         def traced(weights: Mapping[str, Any], values: Mapping[str, Any], rng: Any) -> Any:
             return self._run(weights, values, rng, outputs, None)
@@ -134,7 +134,7 @@ class ModelFunction:
             )
 
     def tensors(self, names: Sequence[str], values: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns tensors of the graph by name. values: the inputs as `bind_inputs` gives them."""
+        """Returns tensors of the graph by name. values: the result of `bind_inputs`."""
         if not names:
             return {}
         graph = self.part(list(names))
@@ -150,8 +150,8 @@ class ModelFunction:
         fast_inputs: Sequence[Any] | None,
         whole: bool = False,
     ) -> Any:
-        """weights, values: parameters and inputs that were checked. fast_inputs: see `GraphRunner.call`. whole: whether
-        it may be one operation of a user's program."""
+        """Runs the graph. weights, values: checked parameters and inputs. fast_inputs: see `GraphRunner.call`. whole:
+        whether the model may become one operation of a user's program."""
         if rng is not None:
             check_key("apply", rng)
         arguments, graph = (weights, values, rng), self.part(outputs)

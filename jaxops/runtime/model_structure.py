@@ -1,7 +1,7 @@
 """The static part of a model as a pytree, whose leaves are `Model.params`.
 
-Two loads of one file have equal structures: they compare by what the program of a model is made of, which is its graph
-and the options of `load`, and no parameter.
+Two loads of one file have equal structures. Structures are equal if the graphs and the options of `load` are;
+parameters do not count.
 """
 
 import dataclasses
@@ -19,8 +19,10 @@ from jaxops.runtime.parameter_values import GivenWeights
 
 
 def graph_texts(content: Callable[[Any], bytes]) -> Callable[[Any], str]:
-    """Returns a function that gives a node of one model as the text of its fields, and any other value as a digest of
-    its content."""
+    """Returns a function that returns the text of a value: that of its fields for nodes and graphs, or else a digest.
+
+    content: the bytes of a value, for the digest. The function is for values of one model, which it tells by identity.
+    """
     digests: dict[int, str] = {}
 
     def of(x: Any) -> str:
@@ -34,7 +36,8 @@ def graph_texts(content: Callable[[Any], bytes]) -> Callable[[Any], str]:
 
 
 def _content(x: Any) -> bytes:
-    """A function of the caller's equals itself alone: another one may get its name, in a notebook say."""
+    """Returns the bytes of a value. A custom operator's function is compared by identity, since another function may
+    have the same name (in a notebook, say)."""
     function = getattr(x, "function", None)
     if getattr(function, "__module__", "jaxops").partition(".")[0] != "jaxops":
         return f"{type(x).__name__} of function {id(function)}".encode()
@@ -42,12 +45,12 @@ def _content(x: Any) -> bytes:
 
 
 class ModelStructure:
-    """A model without parameters. Structures of one function are equal."""
+    """A model without parameters. Structures that compute the same function are equal."""
 
     def __init__(self, model: Any, *facts: Any) -> None:
-        """facts: all that its program is made of."""
+        """facts: everything that determines the model's program."""
         self._model = again(model)
-        # Not what was prepared: a program that is compiled for a structure keeps that.
+        # Without prepared values: programs that JAX compiles for a structure keep the structure in memory.
         self._model._weights, self._model._function = None, model._function.again()
         runner = model._function.runner
         self._facts = *facts, runner.max_bytes, runner.precision
@@ -66,7 +69,7 @@ class ModelStructure:
         return repr(self._model)
 
     def with_params(self, params: Mapping[str, Any]) -> Any:
-        """Returns the model with these parameters, of which nothing is prepared yet."""
+        """Returns the model with these parameters, without prepared values."""
         model = again(self._model)
         model._weights, model._function = GivenWeights(model._tensors, params), model._function.again()
         model._structure = self
@@ -74,7 +77,7 @@ class ModelStructure:
 
 
 def again(model: Any) -> Any:
-    """Returns another object with the attributes of a model; `copy.copy` reads the parameters."""
+    """Returns a shallow copy of a model. Unlike `copy.copy`, it does not read the parameters."""
     found = object.__new__(type(model))
     found.__dict__.update(model.__dict__)
     return found

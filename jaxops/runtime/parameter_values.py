@@ -1,4 +1,4 @@
-"""The parameters of a model: read from its file once, and those that a caller gives in their place."""
+"""The parameters of a model: reads them from the file once, and checks those that a caller passes instead."""
 
 import contextlib
 import dataclasses
@@ -26,7 +26,7 @@ from jaxops.static import enable_x64
 class Weights:
     """The parameters of a model by name, each read from its file when it is needed.
 
-    params: those that somebody asked for; all of them, or none but for an error in between.
+    params: the parameters that were read. Reading takes all or none, unless an error interrupts it.
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class Weights:
         self._lock = threading.RLock()  # two threads may ask for the same parameters
 
     def all(self) -> dict[str, jax.Array]:
-        """The parameters, read for good; what the file had of them is let go.
+        """Reads and returns all parameters, and releases the file.
 
-        What is read stays where a later one raises an error, so it can be tried again.
+        If one raises an error, the parameters before it stay, so that a later call can go on.
         """
         if len(self.params) == len(self.tensors):
             return self.params
@@ -58,9 +58,11 @@ class Weights:
         return self.params
 
     def for_calls(self, x64: bool) -> dict[str, Any]:
-        """Returns the parameters for the model's own calls: arrays, and for each one that is still in the file an
-        `Unread`, in the types of the first use's x64 setting. x64: whether the model has types of 64 bits in any case;
-        then all are read."""
+        """Returns the parameters for the model's own calls: arrays, or an `Unread` for a parameter still in the file.
+
+        Their types follow the x64 setting of the first use. x64: True for a model that always runs with x64 on; then
+        all parameters are read.
+        """
         if x64 or self.shardings or len(self.params) == len(self.tensors):
             with x64_on(x64):
                 return self.all()
@@ -78,24 +80,24 @@ class Weights:
         return self._unread_by_name
 
     def _unread(self, name: str, tensor: Tensor, x64: bool) -> Unread:
-        with _in_parameter(name):  # of a type that JAX does not have
+        with _in_parameter(name):  # raises for a type that JAX does not have
             kind = jax.ShapeDtypeStruct(tensor.shape, as_canonical(np.empty(0, tensor.dtype)).dtype)
         return Unread(kind, functools.partial(_read, name, tensor, self.shardings.get(name), x64))
 
 
 class GivenWeights:
-    """Parameters that a caller made of those of a model: by `jax.tree.map`, say, which may leave anything there."""
+    """Parameters that a caller put into a model, for example with `jax.tree.map`; their leaves may be any objects."""
 
     def __init__(self, tensors: dict[str, Tensor], params: Any) -> None:
         self.tensors, self.params = tensors, params
         self._arrays: dict[str, jax.Array] | None = None
 
     def all(self) -> Any:
-        """The parameters, as the caller gave them."""
+        """Returns the parameters as the caller passed them."""
         return self.params
 
     def for_calls(self, x64: bool) -> dict[str, jax.Array]:
-        """The parameters as JAX arrays. Raises what `matched` does."""
+        """Returns the parameters as JAX arrays. Raises what `matched` raises."""
         if self._arrays is None:
             with x64_on(x64):
                 self._arrays = matched(self.params, self.tensors, {})
@@ -103,7 +105,7 @@ class GivenWeights:
 
 
 def _read(name: str, tensor: Tensor, sharding: NamedSharding | None, x64: bool) -> jax.Array:
-    # The first use may be inside `jit`, and they outlive it.
+    # The first use may be inside `jit`, where arrays would be tracers; the parameters outlive the trace.
     with enable_x64(x64), jax.ensure_compile_time_eval(), _in_parameter(name):
         return placed(tensor, sharding)
 
@@ -124,11 +126,11 @@ def _spent() -> np.ndarray:
 def matched(
     params: Any, tensors: Mapping[str, Tensor], values: Mapping[str, Any], subject: str = "params"
 ) -> dict[str, jax.Array]:
-    """The parameters that a caller gives as JAX arrays, as NumPy ones would work here and fail under `jit`.
+    """Checks the parameters that a caller passes and returns them as JAX arrays; a NumPy array would be static.
 
     values: the inputs of the call, which may replace some. subject: begins the messages about shapes and types.
-    Raises SignatureError for a missing or unknown parameter, ArgumentError and DTypeError for one that is not an array,
-    ShapeError and DTypeError for one that the model has in another shape or type.
+    Raises SignatureError for a missing or unknown parameter, ArgumentError or DTypeError for one that is not an array,
+    ShapeError or DTypeError for one with another shape or type than the model's.
     """
     if not isinstance(params, Mapping):
         raise SignatureError(f"params is {params!r:.80}; give a dictionary like model.params")
@@ -142,7 +144,7 @@ def matched(
 
 
 def _fitting(subject: str, name: str, value: Any, tensor: Tensor) -> jax.Array:
-    """A parameter in the shape and type that the model has; float32 stands for float64, as JAX has it with x64 off."""
+    """Returns a parameter with the model's shape and type; float32 may represent float64, as in JAX with x64 off."""
     if not isinstance(value, jax.Array):
         check_array("params", name, value)
     array, dtype = as_traced(value), canonical(tensor.dtype)

@@ -1,4 +1,4 @@
-"""Parameters on their way from the file to the devices."""
+"""Moves parameters from the file to the devices."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from jaxops.graph.nodes import Tensor
 
 
 def placed(tensor: Tensor, sharding: NamedSharding | None) -> jax.Array:
-    """A parameter, read: on the default device, or a shard on each device of its sharding.
+    """Reads a parameter to the default device, or a shard to each device of its sharding.
 
-    The host has one shard at a time, where the file can be read in parts.
+    If the file can be read in parts, the host holds one shard at a time.
     """
     if sharding is None:
         # `jnp.asarray` would compile a program for each shape.
@@ -28,7 +28,7 @@ def placed(tensor: Tensor, sharding: NamedSharding | None) -> jax.Array:
             arrays.append(jax.device_put(shards[key], device))
         else:
             values = tensor.part(index) if tensor.part else np.asarray(values_of_file)[index]
-            # An array of JAX may share memory with one of NumPy, which is nobody else's here.
+            # The JAX array may share the memory of this NumPy array, since nothing else refers to it.
             arrays.append(jax.device_put(as_canonical(np.asarray(values, order="C")), device))
             del values
             shards[key] = arrays[-1]

@@ -1,7 +1,8 @@
-"""Declared sizes of inputs, rounded up to buckets, so that one program serves all calls whose sizes are in one.
+"""Rounds sizes of inputs up to buckets, so that one program serves all calls with sizes in the same bucket.
 
-The program of a bucket is traced with a symbol for each such size, and runs on inputs with zeros behind their elements
-(`jaxops.compiler.padded`). It gets the true sizes as numbers, and gives those of its results, which are cropped.
+The program of a bucket is traced with a symbol for each such size, and runs on inputs that are padded with zeros
+(`jaxops.compiler.padded`). It takes the true sizes as numbers, and returns the true sizes of its results, which are
+then cropped.
 """
 
 import warnings
@@ -27,7 +28,7 @@ from jaxops.symbolic import bounded_by, numbers_of
 
 
 class Range(NamedTuple):
-    """The sizes of a bucket. name: that the model declares. symbol: that stands for it."""
+    """The range of one size in a bucket. name: of the size, in the model. symbol: a Python identifier for it."""
 
     name: str
     symbol: str
@@ -38,9 +39,9 @@ class Range(NamedTuple):
 @partial(jax.tree_util.register_dataclass, data_fields=["values", "sizes"], meta_fields=["axes", "ranges"])
 @dataclass(frozen=True)
 class Rounded:
-    """Inputs of which some axes have room for the largest size of a bucket.
+    """Inputs that are padded to the largest sizes of a bucket.
 
-    values: the inputs by name. sizes: symbol → its true size. axes: input, axis, symbol.
+    values: the inputs by name. sizes: symbol → its true size. axes: (input, axis, symbol) of each padded axis.
     """
 
     values: Mapping[str, Any]
@@ -50,7 +51,7 @@ class Rounded:
 
 
 class _Result(NamedTuple):
-    """An array with room for more elements. sizes: axis → its true size."""
+    """A padded result. sizes: axis → its true size."""
 
     array: Any
     sizes: Mapping[int, Any]
@@ -63,9 +64,9 @@ class _Sizes(NamedTuple):
 
 
 def has_buckets(graph: Graph, inputs: Mapping[str, Any], multiples: Mapping[str, int]) -> bool:
-    """Tells whether inputs, as `InputBinder.bind_inputs` gives them, have sizes to be rounded up, and none is 0.
+    """Tells whether inputs (the result of `InputBinder.bind_inputs`) have sizes to be rounded up, none of which is 0.
 
-    multiples: the name of a size → the number to a multiple of which it is rounded up.
+    multiples: the name of a size → the size is rounded up to a multiple of this number.
 
     Raises UnsupportedError for a static input of such a size.
     """
@@ -89,11 +90,11 @@ def run_in_buckets(
     halved: set[Any],
     run: Callable[[Rounded], Any],
 ) -> Any:
-    """Returns `run` of the inputs with zeros behind, cropped. Where a bucket has no program, each half gets its own.
+    """Pads the inputs, calls `run`, and crops the results. A bucket for which there is no program is halved.
 
     inputs, multiples: as in `has_buckets`. halved: gets the buckets without a program. run: the program of a bucket.
 
-    Raises ShapeError where two inputs give one name different sizes; what `run` raises.
+    Raises ShapeError if a size has different values in two inputs, and what `run` raises.
     """
     sizes = dict[str, tuple[str, int]]()
     for value, axis, name in _axes(graph, inputs, multiples):
@@ -124,13 +125,13 @@ def run_in_buckets(
 
 
 def _half(bucket: Range, size: int) -> Range:
-    """Returns the half of a bucket that has a size."""
+    """Returns the half of a bucket that contains a size."""
     middle = (bucket.least + bucket.most) // 2
     return bucket._replace(most=middle) if size <= middle else bucket._replace(least=middle + 1)
 
 
 def _rounded(graph: Graph, inputs: Mapping[str, Any], ranges: tuple[Range, ...]) -> Rounded:
-    """Returns the inputs with zeros behind them, up to the largest sizes of these buckets."""
+    """Returns the inputs padded with zeros to the largest sizes of these buckets."""
     by_name, axes = {size.name: size for size in ranges}, list[tuple[str, int, str]]()
     room, sizes = dict[str, dict[int, int]](), dict[str, Any]()
     for value, axis, name in _axes(graph, inputs, by_name):
@@ -147,7 +148,7 @@ def _text(ranges: Sequence[Range]) -> str:
 
 
 def _axes(graph: Graph, inputs: Mapping[str, Any], names: Container[str]) -> Iterator[tuple[Value, int, str]]:
-    """Yields the axes of inputs that have a size of these names."""
+    """Yields the axes of inputs whose size has one of these names."""
     for value in graph.inputs:
         for axis, name in enumerate(value.shape or ()):
             if isinstance(name, str) and name in names and inputs.get(value.name) is not None:
@@ -164,10 +165,10 @@ def _with_room(x: Any, room: Mapping[int, int]) -> Any:
 
 
 def run_rounded(graph: Graph, params: Mapping[str, Any], inputs: Rounded, rng: Any) -> dict[str, Any]:
-    """Returns the outputs of a graph by name, as `run_in_buckets` takes them; to be traced.
+    """Computes the outputs of a graph by name, padded, for `run_in_buckets`; `jit` traces it.
 
-    Raises UnsupportedError for an operation that has no rule along such an axis, or a size that grows as one of the
-    inputs shrinks; SizeError and StaticError as an export does.
+    Raises UnsupportedError for an operation without a rule for such an axis, and for a size that grows as an input
+    shrinks; SizeError and StaticError as an export does.
     """
     varying = [size for size in inputs.ranges if size.least < size.most]
     ranges = {size.symbol: range(size.least, size.most + 1) for size in varying}
@@ -185,7 +186,7 @@ def run_rounded(graph: Graph, params: Mapping[str, Any], inputs: Rounded, rng: A
     def outputs(params: Any, values: Any, rng: Any) -> dict[str, Any]:
         results = run_graph(graph, unwrap(values), params, rng)
         for name, y in zip(graph.output_names, results, strict=True):
-            if isinstance(y, SplitSequence):  # how many arrays it has, rounded sizes do not say
+            if isinstance(y, SplitSequence):  # the number of its arrays is not known for a rounded size
                 raise y.problem(f"output '{name}'")
         return {name: jax.tree.map(_static, y) for name, y in zip(graph.output_names, results, strict=True)}
 
@@ -214,7 +215,7 @@ def run_rounded(graph: Graph, params: Mapping[str, Any], inputs: Rounded, rng: A
 
 
 def _cropped(values: Any) -> Any:
-    """Returns what `run_rounded` gives, once it is computed, as a program of the true sizes would give it."""
+    """Crops the results of `run_rounded` to their true sizes."""
 
     def crop(x: Any) -> Any:
         if isinstance(x, _Sizes):
@@ -239,7 +240,7 @@ def _bounds(size: Any, ranges: Mapping[str, range]) -> tuple[float, float] | Non
 
 
 def _check_growth(program: Any, ranges: Mapping[str, range]) -> None:
-    """Raises UnsupportedError for a size in a program that needs more room than for the largest sizes of the inputs."""
+    """Raises UnsupportedError for a size in a program that is not largest for the largest sizes of the inputs."""
     largest = {symbol: range(numbers.stop - 1, numbers.stop) for symbol, numbers in ranges.items()}
     for size in symbolic_sizes(program.jaxpr):
         numbers, room = numbers_of(size, ranges), numbers_of(size, largest)

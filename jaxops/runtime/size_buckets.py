@@ -1,9 +1,9 @@
-"""Sizes that differ from call to call, rounded up, so that few programs serve all of them.
+"""Rounds up sizes that depend on data, so that few programs serve all of them.
 
-A size behind a cut is exact at first. Once it has differed between two calls, the piece that it enters is traced with
-a symbol in its place, node by node, up to the first node that needs the number itself. What comes before that runs on
-as many rows as the next power of two, and the surplus rows are cropped from its results. Where rows meet, as in a sum,
-the surplus is left out (`jaxops.compiler.padded.interpreter`).
+A piece behind a cut is compiled for exact sizes at first. Once a size has differed between two calls, the piece is
+traced with a symbol for this size, up to the first node that needs the number. It then runs on arrays that are padded
+to the next power of two, and its results are cropped. An operation that combines rows, such as a sum, leaves the
+surplus rows out (`jaxops.compiler.padded.interpreter`).
 """
 
 import math
@@ -29,8 +29,8 @@ from jaxops.memory import LIMIT
 from jaxops.progress import step
 from jaxops.static import UNKNOWN, StaticValue, Undecided, evaluated, is_symbolic, symbolic_shape
 
-# As many rows at least, where so many elements are few: else a loop that makes one row a time needs a program for each
-# of 1, 2, 4 and 8.
+# Sizes are rounded up to at least `_ROWS` if the operands then have at most `_FEW` elements: without this, a loop that
+# adds one row at a time would need programs for 1, 2, 4 and 8 rows.
 _ROWS, _FEW = 16, 1 << 16
 
 
@@ -38,8 +38,9 @@ _ROWS, _FEW = 16, 1 << 16
 class Symbolic:
     """A piece that was traced with symbols for sizes.
 
-    stop: the node that it stops at. apart: the first one that mixes rows, or `stop`. operands, results: the values as
-    shapes. program: what computes the results from operands and parameters, if some rows meet; with the shapes in it.
+    stop: the index of the node where it ends. apart: the index of the first node that combines rows, or `stop`.
+    operands, results: types with symbolic shapes. program: computes the results from operands and parameters; None if
+    no node combines rows. shapes: the symbolic shapes in the program, with the bytes of an element.
     """
 
     stop: int
@@ -52,7 +53,7 @@ class Symbolic:
 
 @dataclass(frozen=True)
 class Plan:
-    """A call of a piece on rounded-up sizes. sizes: symbol → true size. room: symbol → that of the program."""
+    """A call of a piece with rounded-up sizes. sizes: symbol → true size. room: symbol → rounded size."""
 
     symbolic: Symbolic
     sizes: Mapping[str, int]
@@ -60,9 +61,9 @@ class Plan:
 
     @cached_property
     def mixes(self) -> bool:
-        """Tells whether the program is one in which rows meet.
+        """Tells whether the call runs the program that combines rows.
 
-        Not where there are no rows, or where a size in it has less room than it needs, as 9 - n has.
+        It does not if there are no rows, or if a rounded size is smaller than the true one, such as 9 - n.
         """
         symbolic, limit = self.symbolic, LIMIT.get()
         if symbolic.program is None or not all(self.sizes.values()):
@@ -75,11 +76,11 @@ class Plan:
 
     @property
     def stop(self) -> int:
-        """The node before which the piece ends."""
+        """The index of the node where the piece ends."""
         return self.symbolic.stop if self.mixes else self.symbolic.apart
 
     def padded(self, values: Any) -> Any:
-        """The operands with zeros in the surplus rows."""
+        """Returns the operands padded with zeros."""
         arrays, tree = jax.tree.flatten(values)
 
         def pad(x: Any, spec: Any) -> Any:
@@ -89,7 +90,7 @@ class Plan:
         return jax.tree.unflatten(tree, list(map(pad, arrays, self.symbolic.operands)))
 
     def cropped(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The results without the surplus rows, and static sizes as they are."""
+        """Returns the results without surplus rows; static sizes become the true ones."""
 
         def crop(x: Any, spec: Any) -> Any:
             if isinstance(x, np.ndarray):
@@ -104,14 +105,14 @@ class Plan:
 
 @dataclass(eq=False)
 class Rounding:
-    """Remembers the sizes with which pieces were called: the first ones, and which axes differed later."""
+    """Stores, for each piece, the sizes of its first call, and the axes whose sizes differed in later calls."""
 
     _first: dict[Any, list[tuple[int, ...]]] = field(default_factory=dict)
     _varying: dict[Any, set[tuple[int, int]]] = field(default_factory=dict)
     _symbolic: dict[Any, Symbolic] = field(default_factory=dict)
 
     def plan(self, graph: Graph, start: int, values: Mapping[str, Any], params: Mapping[str, Any]) -> Plan | None:
-        """Returns how the piece that begins at a node runs on these values; None for the values as they are."""
+        """Returns the plan for the piece that begins at node `start`; None if it runs with exact sizes."""
         leaves, tree = jax.tree.flatten(values)
         shapes = [x.shape for x in leaves]
         kind = graph, start, tree, tuple((len(x.shape), x.dtype) for x in leaves)
@@ -120,7 +121,7 @@ class Rounding:
         varying |= {(k, a) for k, shape in enumerate(shapes) for a, d in enumerate(shape) if d != first[k][a]}
         if not varying:
             return None
-        # Axes of equal sizes, now and at first, have one symbol.
+        # Axes that have equal sizes in this call and had equal sizes in the first one share a symbol.
         pairs = dict.fromkeys((first[k][a], shapes[k][a]) for k, a in sorted(varying))
         names = {pair: f"n{count}" for count, pair in enumerate(pairs)}
         texts = tuple(
@@ -136,14 +137,14 @@ class Rounding:
             self._symbolic[kind, texts] = _trace(graph, start, jax.tree.unflatten(tree, specs), specs, params)
         symbolic = self._symbolic[kind, texts]
         sizes = {name: now for (_, now), name in names.items()}
-        for least in (_ROWS, 2):  # at least two: an axis of one element would broadcast
+        for least in (_ROWS, 2):  # at least two: an axis of size 1 would be broadcast
             room = {name: max(least, 1 << (size - 1).bit_length()) if size else least for name, size in sizes.items()}
             if all(math.prod(_number(d, room) for d in spec.shape) <= _FEW for spec in symbolic.operands):
                 break
         return Plan(symbolic, sizes, room)
 
     def run(self, plan: Plan, values: Any, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the results of a piece in which rows meet."""
+        """Returns the results of a piece that combines rows."""
         true = {name: np.asarray(size, canonical(np.int64)) for name, size in plan.sizes.items()}
         arrays = jax.tree.leaves((plan.padded(values), dict(params)))
         return plan.cropped(unwrap(self._compiled(plan.symbolic, tuple(plan.room.items()), true, arrays)))
@@ -160,12 +161,12 @@ class Rounding:
 
 
 def _number(size: Any, sizes: Mapping[str, int]) -> int:
-    """A size with numbers in place of its symbols."""
+    """Returns a size with numbers in place of its symbols."""
     return evaluated(size, sizes) if is_symbolic(size) else int(size)
 
 
 def _trace(graph: Graph, start: int, operands: Any, specs: Sequence[Any], params: Mapping[str, Any]) -> Symbolic:
-    """operands: the values as shapes. specs: the leaves of that."""
+    """Traces the piece that begins at node `start`. operands: types with symbolic shapes. specs: their leaves."""
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), dict(params))
     symbols = sorted({name for spec in specs for d in spec.shape if is_symbolic(d) for name in (str(d),)})
     computed: dict[str, Any] = {}
@@ -205,14 +206,14 @@ def _trace(graph: Graph, start: int, operands: Any, specs: Sequence[Any], params
 
 
 def _closed(value: Any) -> Any:
-    """A value as a program gives it: sizes are filled in later."""
+    """Returns a value as a result of a program; zeros replace symbolic sizes, which `Plan.cropped` fills in."""
     if not isinstance(value, np.ndarray):
         return value
     return StaticValue(np.zeros(value.shape, np.int64) if value.dtype == object else value)
 
 
 def _programs(jaxpr: Any) -> Iterator[Any]:
-    """A program, and all in it."""
+    """Yields a program and all its inner programs."""
     yield jaxpr
     for eqn in jaxpr.eqns:
         for inner in jaxprs(eqn):
@@ -222,8 +223,10 @@ def _programs(jaxpr: Any) -> Iterator[Any]:
 def _outputs(
     node: Node, values: Mapping[str, Any], params: Mapping[str, Any], symbols: Sequence[str]
 ) -> tuple[list[Any], bool] | None:
-    """The outputs of a node as shapes, and whether it mixes rows; None if it must know a value, or how to leave surplus
-    rows out of it is not known. symbols: the sizes that differ."""
+    """Returns the types of a node's outputs, and whether it combines rows.
+
+    Returns None if the node needs a value, or if there is no rule for leaving surplus rows out. symbols: of the sizes.
+    """
     used = {name: values[name] for name in node.uses() if name in values}
     leaves, tree = jax.tree.flatten(used)
     static = [x if isinstance(x, np.ndarray) else None for x in leaves]
@@ -235,7 +238,7 @@ def _outputs(
         inputs = [by_name[name] if name else None for name in node.inputs]
         results = list(run_node(node, inputs, params, None, ChainMap(by_name)))
         for pieces in results:
-            if isinstance(pieces, SplitSequence):  # how many there are, rounded sizes do not say
+            if isinstance(pieces, SplitSequence):  # the number of its arrays is not known for a rounded size
                 raise pieces.problem(node.title)
         outputs, shape = jax.tree.flatten(results)
         seen.append((outputs, shape))

@@ -1,10 +1,9 @@
-"""Calls of a model by specialized programs: what depends on the weights alone is computed once.
+"""Runs calls of `model(…)` with specialized programs: operations on weights alone are computed once.
 
-A call of `model(…)` runs the program of `model.apply` in two parts. The first needs nothing but parameters: filters
-in another layout, 1/sqrt(variance + epsilon), weights of two products side by side. It runs once, and its results take
-the place of the parameters in the second, which runs at each call. Operators know nothing of it: what they call by a
-name becomes the kernel for this machine in `compiler.passes.select_kernels`. Gradients, which follow `apply`, see the
-whole.
+The program of `model.apply` is split into two parts. The first depends on parameters only: filters in another layout,
+1/sqrt(variance + epsilon), concatenated weights of two products. It runs once, and its results replace the parameters
+in the second part, which runs at each call. Operators do not depend on this; their named calls become kernels for this
+machine in `compiler.passes.select_kernels`. Gradients use `apply`, which is not split.
 """
 
 import operator
@@ -39,18 +38,20 @@ _read_settings = operator.attrgetter(
 
 
 def _settings() -> tuple[Any, ...]:
-    """Returns what decides how a function is traced and run, besides its arguments."""
+    """Returns the settings that determine how a function is traced and run, besides its arguments."""
     return (*_read_settings(jax.config), get_abstract_mesh(), pipeline.skipped())
 
 
 class _SignatureChanged(Exception):
-    """A program is traced again, for types or under settings for which it was not specialized."""
+    """Raised by a program that is called with other types or settings than it was specialized for."""
 
 
 @dataclass(frozen=True)
 class Executable:
-    """A program that runs at each call: `run(prepared, the parameters that it still reads, inputs)`. tree: of its
-    results."""
+    """A program that runs at each call: `run(prepared, weights, leaves of the inputs)`.
+
+    weights: the parameters that it reads besides the prepared values. tree: the structure of its results.
+    """
 
     run: Any
     prepared: tuple[Any, ...]
@@ -59,10 +60,11 @@ class Executable:
 
 
 class FastCall(NamedTuple):
-    """An executable, and all that a call like an earlier one needs beside it.
+    """An executable, and the facts that are needed to call it for inputs of the same types as before.
 
-    order: for each leaf, the position of its input. narrowed: the inputs of 64 bits that enter as 32. positions: of the
-    outputs among the results, or a `Deferred` of the position. result_type: the namedtuple of several outputs.
+    order: for each leaf, the position of its input. narrowed: positions of 64-bit inputs that are converted to 32 bits.
+    positions: of the outputs among the results, or a `Deferred` of the position. result_type: the namedtuple of several
+    outputs; None for one output.
     """
 
     executable: Executable
@@ -74,11 +76,11 @@ class FastCall(NamedTuple):
 
 @dataclass(eq=False)
 class CallCache:
-    """Everything computed from the parameters that a model has. A caller who replaces some gets another cache.
+    """Everything that was computed for the parameters of a model. Other parameters get another cache.
 
-    latest: signature → the executable that ran last, which raises `_SignatureChanged` where another one must.
-    executables: all, by types and settings, None on a mesh. prepared: expression → its value. fast_calls: types of the
-    inputs, as the caller passed them → what such a call needs.
+    latest: signature → the executable that ran last; it raises `_SignatureChanged` if another one is needed.
+    executables: types and settings → executable; None on a mesh. prepared: expression → its value. fast_calls: types of
+    the inputs, as the caller passed them → fast call.
     """
 
     params: dict[str, Any]
@@ -89,7 +91,7 @@ class CallCache:
     fast_calls: dict[Any, FastCall] = field(default_factory=dict)
 
     def has(self, params: Mapping[str, Any]) -> bool:
-        """Tells whether these are the parameters, of which some may have been read meanwhile."""
+        """Tells whether these are the parameters of the cache; some may have been read from the file since."""
         if len(params) != len(self.params):
             return False
         if all(map(operator.is_, params.values(), self.params.values())):
@@ -107,8 +109,10 @@ class CallCache:
         bound: Mapping[str, Any],
         outputs: Sequence[Any],
     ) -> None:
-        """Notes a call whose inputs entered as the caller passed them, or with fewer bits, and whose outputs leave as
-        they are. bound: the inputs by name, as they entered."""
+        """Adds a fast call, if inputs need no conversion but that to 32 bits, and outputs need none.
+
+        inputs: as the caller passed them. bound: the inputs by name, after conversion.
+        """
         entered = list(bound.values())
         if not inputs or len(inputs) != len(entered) or not all(map(_is_array, inputs)):
             return
@@ -129,9 +133,9 @@ class CallCache:
 class SpecializedCalls:
     """The specialized programs of one model, one for each signature, and its prepared weights.
 
-    compiled: the jitted function of (*what is static, params, inputs, rng) that they are made of, and that runs on a
-    mesh. specialized: signature → program, for all parameters of the same types. programs: keeps them for other
-    processes, if anything does.
+    compiled: the jitted function of (*static arguments, params, inputs, rng) that is specialized; on a mesh it runs as
+    it is. specialized: signature → program, for all parameters of the same types. programs: a cache for other
+    processes, or None.
     """
 
     compiled: Any
@@ -147,14 +151,14 @@ class SpecializedCalls:
         return self._cache
 
     def call_again(self, params: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
-        """Returns what a model gives for these inputs, by a program that is there; None where more must be looked at.
+        """Returns the result of a fast call for these inputs; None if there is none.
 
-        Most calls are like one before. To enter and leave the model as others do takes longer than a small program.
+        Checking inputs and outputs takes longer than a small program, and most calls have the types of an earlier one.
         """
         cache = self._cache
         try:
             fast = cache.fast_calls.get(tuple(map(_kind, inputs)))
-        except (AttributeError, TypeError):  # no arrays
+        except (AttributeError, TypeError):  # inputs that are not arrays
             return None
         if fast is None or cast(Any, jax.config).jax_disable_jit or tracing():
             return None
@@ -164,7 +168,7 @@ class SpecializedCalls:
         try:
             leaves = [as_canonical(inputs[k]) if k in narrowed else inputs[k] for k in order]
             results = executable.run(executable.prepared, executable.weights, leaves)
-        except OutOfRangeError:  # told with the name of the input
+        except OutOfRangeError:  # the usual path raises it with the name of the input
             return None
         except (_SignatureChanged, JaxRuntimeError):
             cache.fast_calls.clear()
@@ -175,8 +179,8 @@ class SpecializedCalls:
     def call(
         self, cache: CallCache, static: tuple[Any, ...], inputs: Any, rng: Any, leaves: list[Any], tree: Any
     ) -> tuple[Executable | None, Any]:
-        """Returns what ran, and the result of `compiled`. leaves, tree: of (inputs, rng), JAX arrays that are not
-        traced."""
+        """Returns the executable (None on a mesh) and the result of `compiled`. leaves, tree: of (inputs, rng), without
+        tracers."""
         signature = (static, tree, *[(x.shape, x.dtype) for x in leaves])
         executable = cache.latest.get(signature)
         if executable is not None:
@@ -196,7 +200,7 @@ class SpecializedCalls:
 
     @property
     def values(self) -> list[jax.Array]:
-        """The values that were prepared for all calls so far."""
+        """The values that were prepared so far."""
         return list(self._cache.prepared.values())
 
     def __str__(self) -> str:
@@ -222,7 +226,7 @@ class SpecializedCalls:
         program = self.specialized[signature]
         prepare, read, tree, run = program
         if isinstance(run, jax.stages.Compiled | SegmentedProgram):
-            # A compiled program takes what has its types, and asks nothing else; segments are compiled anew for others.
+            # A compiled program does not check settings, and segments would be compiled for other settings silently.
             unchecked = run
 
             def run(prepared: Any, weights: Any, leaves: Any) -> Any:
@@ -253,7 +257,7 @@ class SpecializedCalls:
             if signature != (_settings(), list(map(jax.typeof, leaves))):
                 raise _SignatureChanged
 
-        # The name is a part of the key in JAX's own cache, which must not find what the entry keeps.
+        # The name is a part of the key in JAX's own cache, where a program that the entry stores must not be found.
         run = jitted(specialized, "run" if entry is None else "kept", check)
         store = None if entry is None else lambda lowered: entry.write(specialized, tree, lowered)
         weights = [cache.params[name] for name in sorted(cache.params)]
@@ -271,7 +275,7 @@ class _Program(NamedTuple):
 
 
 def _loaded(entry: CacheEntry | None, cache: CallCache, weights: Sequence[Any]) -> _Program | None:
-    """Returns the program that a file keeps. Weights are read and prepared while it is loaded."""
+    """Returns the stored program; None if there is none. Weights are read and prepared while it is loaded."""
     if entry is None or (content := entry.read()) is None:
         return None
     prepare, read, tree, wait = content
@@ -294,7 +298,7 @@ def _is_array(x: Any) -> bool:
 
 
 def _is_narrowed(x: Any, entered: Any) -> bool:
-    """Tells whether an input became what `as_canonical` makes of it."""
+    """Tells whether an input was converted by `as_canonical`."""
     return type(x) is type(entered) is np.ndarray and entered.dtype == canonical(x.dtype) != x.dtype
 
 

@@ -1,4 +1,4 @@
-"""A model as a pair of pure functions, for a program of the user's own: of its parameters, and of each call."""
+"""`model.specialize`: a pair of pure functions for a user's own program. One prepares parameters, one runs a call."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -22,9 +22,9 @@ from jaxops.static import StaticValue, Tracer, tracing
 
 
 class Prepared(NamedTuple):
-    """The parameters as `run` of a specialized model takes them: a pytree.
+    """The result of `prepare` of a specialized model, for `run`: a pytree.
 
-    values: those that are computed from parameters alone. params: the parameters that are read as they are, by name.
+    values: arrays that were computed from parameters alone. params: the parameters that `run` reads unchanged, by name.
     """
 
     values: tuple[Any, ...]
@@ -32,7 +32,7 @@ class Prepared(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two pure functions: `run(prepare(params), *inputs)` computes what a model does.
+    """Two pure functions: `run(prepare(params), *inputs)` returns the outputs of the model.
 
     >>> import jaxops.onnx
     >>> model = jaxops.onnx.load("notebooks/digits.onnx")
@@ -58,11 +58,11 @@ def specialize(
     transformable: bool,
     as_it_is: bool,
 ) -> Pair:
-    """Traces a function of (parameters, inputs, key) for the types of these inputs, and makes two functions of it.
+    """Traces a function of (parameters, inputs, key) for the types of these inputs, and splits it into two functions.
 
     binder: checks the inputs. tensors: the parameters. inputs, named: arrays, or a `jax.ShapeDtypeStruct` for each.
-    x64: whether the function runs in 64 bits. transformable: whether JAX can transform both. as_it_is: leaves the
-    program alone, which XLA gets in sections.
+    x64: whether the function runs with x64 on. transformable: whether JAX can transform both. as_it_is: whether the
+    program stays unchanged; for long graphs, which are compiled in sections.
     """
     with x64_on(x64):
         examples = jax.tree.map(_type, (binder.bind_inputs(*jax.tree.map(_example, (inputs, named))), rng))
@@ -79,7 +79,7 @@ def specialize(
     prepare_traced, call = jax.jit(specialized.prepare), _call(specialized, transformable)
 
     def prepare(params: Mapping[str, Any]) -> Prepared:
-        """Returns the parameters as `run` takes them. params: as `model.params`."""
+        """Returns the prepared parameters for `run`. params: a dictionary like `model.params`."""
         with x64_on(x64):
             weights = matched(params, tensors, {})
         ordered = [weights[name] for name in names]
@@ -88,7 +88,8 @@ def specialize(
         return Prepared(tuple(_in_its_bits(x64, compute, ordered)), {name: weights[name] for name in read})
 
     def run(prepared: Prepared, /, *inputs: Any, rng: Any = None, **named: Any) -> Any:
-        """Returns the outputs of a call. prepared: of `prepare`. Inputs have the types for which it is specialized."""
+        """Returns the outputs of a call. prepared: the result of `prepare`. The inputs must have the types for which
+        the pair is specialized."""
         with x64_on(x64):
             arguments = binder.bind_inputs(inputs, named), rng
         _check_prepared(prepared, expected)
@@ -107,18 +108,18 @@ def _call(specialized: Specialized, transformable: bool) -> Callable[..., Any]:
     def run(*arguments: Any) -> list[Any]:
         return under_auto_axes(specialized.run, *arguments, like=arguments[2])
 
-    hint = "model.specialize(..., transformable=True) leaves these out"
+    hint = "model.specialize(..., transformable=True) does not use these"
     function = run if transformable else untransformable(run, "specialize: `run`", hint)
-    # JAX takes options for what is compiled by itself.
+    # JAX accepts compiler options only for a program that is not a part of another one.
     alone, inside = jax.jit(function, compiler_options=specialized.options), jax.jit(function)
     return lambda *arguments: (inside if tracing() or _are_traced(arguments) else alone)(*arguments)
 
 
 def untransformable(fn: Callable[..., Any], subject: str, hint: str) -> Callable[..., Any]:
-    """Returns the function, which says what to do where JAX maps or differentiates it."""
+    """Returns the function; it raises UnsupportedError, with a hint, if it is mapped or differentiated."""
 
     def refuse(*_: Any) -> NoReturn:
-        problem = f"{subject} has forms without a derivative and without a batching rule"
+        problem = f"{subject} has kernels without a derivative and without a batching rule"
         raise UnsupportedError(f"{problem}\n  hint    {hint}")
 
     mapped = custom_vmap(fn)
@@ -133,7 +134,7 @@ def _in_its_bits(x64: bool, fn: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _example(x: Any) -> Any:
-    """Returns an array of the type of a `jax.ShapeDtypeStruct`, without memory of its size; anything else as it is."""
+    """Returns an array for a `jax.ShapeDtypeStruct`, a view of one element; any other object as it is."""
     return np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, jax.ShapeDtypeStruct) else x
 
 
@@ -146,8 +147,7 @@ def _are_traced(values: Any) -> bool:
 
 
 def _check_prepared(prepared: Any, expected: Prepared) -> None:
-    """Raises SignatureError for what `prepare` does not return, ShapeError or DTypeError for an array in it that does
-    not fit."""
+    """Raises SignatureError if this is not a result of `prepare`, ShapeError or DTypeError if an array does not fit."""
     if not isinstance(prepared, Prepared) or jax.tree.structure(prepared) != jax.tree.structure(expected):
         received = f"a {type(prepared).__name__}"
         raise SignatureError(f"run: the first argument, {received}, is not what `prepare(params)` returns; give that")
@@ -171,7 +171,7 @@ def _check_inputs(arguments: tuple[Any, Any], examples: tuple[Any, Any]) -> None
 
 
 def _misfit(subject: str, x: Any, expected: Any) -> ShapeError | DTypeError:
-    """Returns the error about an array of another type than the program is specialized for."""
+    """Returns the error about an array whose type is not the one that the program is specialized for."""
     kind = ShapeError if np.shape(x) != expected.shape else DTypeError
     wants = f"the pair is specialized for {expected.dtype.name}{list(expected.shape)}; specialize another one"
     return kind(f"{subject} {describe(x)}, but {wants}")

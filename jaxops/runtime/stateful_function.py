@@ -1,4 +1,4 @@
-"""The function of a model with variables: of its parameters, its state and its inputs, to a state and outputs."""
+"""A model with variables: a function from parameters, state and inputs to the next state and outputs."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from jaxops.signature_errors import explained
 
 
 class StatefulFunction(ModelFunction):
-    """A graph with variables as a function. inputs: those of the variables come last.
+    """A graph with variables as a function. inputs: the variables' inputs come last.
 
     Called with `state`, a dictionary of all variables by name, it returns (state, outputs). Called with a value for the
     input of each variable, as `jax.export` does, it returns all outputs of the graph, the next values included.
@@ -40,7 +40,7 @@ class StatefulFunction(ModelFunction):
             variable.name: dataclasses.replace(value, name=variable.name)
             for variable, value in zip(graph.variables, befores, strict=True)
         }
-        # What the first values are computed by: variables that they do not need may be left out.
+        # Computes the first values; variables that a first value does not depend on need not be passed.
         self._first = ModelFunction(graph, self._formals, (*defaults, *befores), tensors, runner, x64)
 
     def again(self) -> "StatefulFunction":
@@ -75,13 +75,13 @@ class StatefulFunction(ModelFunction):
         return self._split(super().call(weights, inputs, named, rng, self._with_afters(outputs), prepares), outputs)
 
     def bind_inputs(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the inputs by name, checked. Those of the variables may come as a `state`."""
+        """Returns the inputs by name, checked. The variables may be passed as `state`."""
         if len(inputs) <= len(self._formals):
             inputs, named, _ = self._with_state(inputs, named)
         return super().bind_inputs(inputs, named)
 
     def init(self, params: Mapping[str, Any], inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the state to begin with."""
+        """Returns the state before the first step."""
         state: dict[str, Any] = {}
         values = {variable.before: variable for variable in self._variables}
         while values:
@@ -98,7 +98,7 @@ class StatefulFunction(ModelFunction):
         return {variable.name: state[variable.name] for variable in self._variables}
 
     def _needs(self, variable: Variable) -> set[str]:
-        """The names from which the first value of a variable is computed."""
+        """Returns the names that the first value of a variable depends on."""
         if not variable.initial:
             return set()
         return {variable.initial}.union(*(node.uses() for node in self.part([variable.initial]).nodes))
@@ -107,7 +107,9 @@ class StatefulFunction(ModelFunction):
         formal, array = self.state[variable.name], as_traced(value)
         if formal.dtype is None or array.dtype == canonical(formal.dtype):
             return array
-        raise ModelError(f"init: the model declares the variable {formal}, but makes {array.dtype.name} for it")
+        raise ModelError(
+            f"init: the model declares the variable {formal}, but computes its first value as {array.dtype.name}"
+        )
 
     def _zeros(self, variable: Variable) -> Any:
         formal = self.state[variable.name]
@@ -117,7 +119,7 @@ class StatefulFunction(ModelFunction):
     def _with_state(
         self, inputs: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[Sequence[Any], Mapping[str, Any], bool]:
-        """The inputs, with those of the variables; and whether these came as a state."""
+        """Returns the inputs together with those of the variables, and whether these were passed as `state`."""
         if "state" not in named:
             by_name = {**(inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Mapping) else {}), **named}
             if all(variable.before in by_name for variable in self._variables):
@@ -130,7 +132,7 @@ class StatefulFunction(ModelFunction):
         state = named["state"]
         named = {name: value for name, value in named.items() if name != "state"}
         if not isinstance(state, Mapping):
-            raise SignatureError(f"state: it is a dictionary as `model.init` gives it, not {type(state).__name__}")
+            raise SignatureError(f"state: give a dictionary as `model.init` returns it, not {type(state).__name__}")
         for name in (*state, *self.state):
             if name not in state or name not in self.state:
                 problem = "missing" if name in self.state else "unknown"
@@ -151,7 +153,7 @@ class StatefulFunction(ModelFunction):
 
 
 class StateMethods:
-    """The methods of a model that are about its state."""
+    """The methods of a model for its state."""
 
     graph: Graph
     x64: bool
@@ -163,7 +165,7 @@ class StateMethods:
     _function: ModelFunction
 
     def _declare(self, formals: tuple[Value, ...], outputs: tuple[Value, ...]) -> None:
-        """formals, outputs: those of the graph, the variables included."""
+        """Sets `inputs` and `outputs` of the model. formals, outputs: those of the graph, with the variables' ones."""
         count = len(self.graph.variables)
         self._formals = formals
         self.inputs, self.outputs = formals[: len(formals) - count], outputs[: len(outputs) - count]

@@ -1,4 +1,4 @@
-"""A model of 64 bits in a program of 32: it runs with x64 on, whatever holds around it."""
+"""Runs a model that needs 64 bits with x64 on, also as a part of a program with x64 off."""
 
 import contextlib
 import functools
@@ -17,13 +17,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class HasSetting(Protocol):
-    """An object that says whether it runs with x64 on."""
+    """An object with an attribute `x64`: whether it runs with x64 on."""
 
     x64: bool
 
 
 def under_its_x64(method: F) -> F:
-    """A method that runs with x64 on where its object says so."""
+    """Returns the method; it runs with x64 on if `x64` of its object is True."""
 
     @functools.wraps(method)
     def call(self: HasSetting, /, *args: Any, **named: Any) -> Any:
@@ -34,7 +34,7 @@ def under_its_x64(method: F) -> F:
 
 
 def x64_on(needed: bool) -> contextlib.AbstractContextManager[Any]:
-    """A context with x64 on where it is needed; else as it is."""
+    """Returns a context that turns x64 on if it is needed, and otherwise changes nothing."""
     return enable_x64(True) if needed else contextlib.nullcontext()
 
 
@@ -44,7 +44,7 @@ def is_on() -> bool:
 
 
 def with_x64(fn: F) -> F:
-    """A function that runs with x64 on wherever it is called; the packages that `to_python` writes use it.
+    """Returns the function; it runs with x64 on, whatever the caller's setting. Packages written by `to_python` use it.
 
     >>> with_x64(lambda x: jax.numpy.asarray(x) * 2)(np.int64(2**40)).dtype
     dtype('int64')
@@ -60,12 +60,12 @@ def with_x64(fn: F) -> F:
 
 
 def portable(params: Mapping[str, jax.Array]) -> dict[str, Any]:
-    """Parameters for `copy` and `pickle`: those of 64 bits as NumPy arrays, which JAX would cut where x64 is off."""
+    """Returns parameters for `copy` and `pickle`. Those of 64 bits become NumPy arrays, as JAX would cut them to 32."""
     return {name: np.asarray(x) if _is_wide(x) else x for name, x in params.items()}
 
 
 def restored(params: Mapping[str, Any]) -> dict[str, jax.Array]:
-    """Returns the parameters that `portable` got."""
+    """Returns the parameters again that were passed to `portable`."""
     with enable_x64(True):
         return {name: as_traced(x) if isinstance(x, np.ndarray) else x for name, x in params.items()}
 
@@ -75,16 +75,16 @@ def _is_wide(x: Any) -> bool:
 
 
 def in_64_bits(fn: Callable[..., Any], *args: Any) -> Any:
-    """`fn(*args)` with x64 on, to be a part of a program that is differentiated, mapped and compiled with x64 off.
+    """Returns `fn(*args)`, computed with x64 on. JAX can differentiate, map and compile this with x64 off.
 
-    A derivative is one linear map, with a transpose of its own: JAX transposes under the setting that holds around
-    `jax.grad`, without which float64 has no zeros. It computes `fn` once more.
+    JAX transposes a derivative under the setting around `jax.grad`, where it cannot make float64 zeros. So the
+    derivative is one linear map with its own transpose, which computes `fn` once more.
     """
     leaves, tree = jax.tree.flatten(args)
     if not any(isinstance(x, Tracer) for x in leaves) and not tracing():
         return _run(fn, *args)
-    # JAX remembers NumPy arrays that a trace closes over, by identity and whatever the setting: of the caller's own it
-    # would take the buffer of 64 bits where a program of 32 gets them.
+    # Copies: JAX caches the buffers of NumPy arrays that a trace closes over, by identity and for both settings. With
+    # the caller's array itself, a later program with x64 off would get the 64-bit buffer.
     values = {k: x.copy() if isinstance(x, np.ndarray) else x for k, x in enumerate(leaves)}
     free = [k for k, x in values.items() if isinstance(x, Tracer) and _moves(x)]
     fixed = [k for k, x in values.items() if isinstance(x, jax.Array) and k not in set(free)]
@@ -97,14 +97,14 @@ def in_64_bits(fn: Callable[..., Any], *args: Any) -> Any:
 
 
 def _differentiable(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """`fn(free, others)` in 64 bits, whose derivative by those of `free` that move is one linear map."""
+    """Returns `fn(free, fixed)` in 64 bits, as a function whose derivative by `free` is one linear map."""
     differentiable = jax.custom_jvp(functools.partial(_run, fn))
 
     def moving(outputs: Any) -> list[Any]:
         return [y for y in jax.tree.leaves(outputs) if _moves(y)]
 
     def by(moved: Sequence[int], primals: Any) -> tuple[Callable[[Any], list[Any]], list[Any]]:
-        """(what moves of the results as a function of what moves of `free`, the values of that)."""
+        """Returns the differentiable results as a function of `free[k]` for k in `moved`, and these values."""
         free, fixed = primals
 
         def of(values: Any) -> list[Any]:
@@ -123,7 +123,7 @@ def _differentiable(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
     def derivative(primals: Any, tangents: Any) -> Any:
         outputs, tree = jax.tree.flatten(differentiable(*primals))
-        # Of parameters alone, where these are trained: a gradient of the inputs would take as long again.
+        # Only for arguments with tangents: a gradient of the inputs, besides the parameters, would take as long again.
         directions = {k: t for k, t in enumerate(tangents[0]) if not isinstance(t, SymbolicZero)}
         moved = tuple(directions)
         forward, transposed = (functools.partial(in_64_bits, functools.partial(f, moved)) for f in (there, back))
@@ -136,7 +136,7 @@ def _differentiable(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _run(fn: Callable[..., Any], *args: Any) -> Any:
-    """`fn(*args)` with x64 on, while it is traced and while what was traced is lowered."""
+    """Returns `fn(*args)`, traced and lowered with x64 on."""
     with enable_x64(True):
         if not tracing():
             return fn(*args)

@@ -181,7 +181,7 @@ def test_an_output_of_another_type_than_the_model_declares(number, name):
     """Types follow from those of the inputs, so a call says it; onnxruntime, which infers them, says it at load."""
     model = load(build(node("Relu", ["x"], ["y"]), outputs=(info("y", None, number),)))
     for use in (lambda: model(X), lambda: model.apply({}, X), model.export):
-        with pytest.raises(ModelError, match=rf"declares the output y: {name}\[…\], but its nodes make float32\["):
+        with pytest.raises(ModelError, match=rf"declares the output y: {name}\[…\], but its nodes compute float32\["):
             use()
 
 

@@ -135,7 +135,7 @@ def test_calls_without_a_state():
     for call in (lambda: model(x), lambda: model.apply(model.params, x), lambda: model(x=x)):
         with pytest.raises(SignatureError, match=r"has a state, count: float32\[2\]\n.*model\.step\(params, state"):
             call()
-    with pytest.raises(SignatureError, match=r"it is a dictionary as `model.init` gives it, not list"):
+    with pytest.raises(SignatureError, match=r"give a dictionary as `model.init` returns it, not list"):
         model(x, state=[1])
     with pytest.raises(SignatureError, match=r"variable 'other' is unknown; the variables are \['count'\]"):
         model.step(model.params, {**state, "other": x}, x)
@@ -204,7 +204,7 @@ def test_a_first_value_of_another_type():
     file = counter()
     file.layers = [text.replace('variable_type="f32"', 'variable_type="f16"') for text in file.layers]
     model = load(file.xml, weights=file.bin)
-    with pytest.raises(ModelError, match=r"the variable count: float16\[2\], but makes float32 for it"):
+    with pytest.raises(ModelError, match=r"the variable count: float16\[2\], but computes its first value as float32"):
         model.init(model.params, *STEPS[0])
 
 

@@ -122,7 +122,7 @@ def test_one_program_serves_all_tokens(verses):
     assert run._cache_size() == 2
 
 
-REFUSED = "a step with prepared parameters has forms without a derivative and without a batching rule"
+REFUSED = "a step with prepared parameters has kernels without a derivative and without a batching rule"
 
 
 def test_transformations_are_refused(verses):
