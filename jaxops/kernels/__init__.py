@@ -1,1 +1,1 @@
-"""One computation in several programs, of which the platform chooses one. No operator, no message."""
+"""Computations that have a different fastest form on each platform. No operators and no messages."""

@@ -1,4 +1,4 @@
-"""Linear maps whose transpose is written by hand, where the one that JAX derives is slow or does not exist.
+"""Linear maps with a hand-written transpose, for cases where JAX's own is slow or does not exist.
 
 Unlike `jax.custom_derivatives.linear_call`, they can be mapped by `jax.vmap`, and differentiated by all operands.
 """
@@ -15,10 +15,10 @@ Map = Callable[[Any, Any], Any]
 
 
 def linear(forward: Map, transpose: Map, fixed: Any, moving: Any) -> Any:
-    """`forward(fixed, moving)`, linear in `moving`; its transpose is `transpose(fixed, cotangent)`.
+    """Returns `forward(fixed, moving)`, which is linear in `moving`; its transpose is `transpose(fixed, cotangent)`.
 
-    fixed, moving: pytrees of arrays; `moving` holds floats only, as does the result. Both functions must have
-    derivatives of their own by `fixed`.
+    fixed, moving: pytrees of arrays; `moving` and the result have floats only. JAX must be able to differentiate both
+    functions by `fixed`.
 
     >>> scaled = lambda x: linear(lambda a, x: a * x, lambda a, y: a * y, jnp.float32(3), x)
     >>> jax.vmap(jax.grad(scaled))(jnp.ones(2)).tolist()
@@ -79,7 +79,7 @@ def _transposed(cotangents: Any, *operands: Any, forward: Map, transpose: Map, c
 
 
 def _mapped(operands: Any, axes: Any, *, forward: Map, transpose: Map, count: int) -> Any:
-    """Everything that moves is given the new axis, so that no transpose has to sum over it."""
+    """Batching rule. Every operand in `moving` gets the new axis, so that the transpose need not sum over it."""
     size = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
     placed = [x if a is None else jnp.moveaxis(x, a, 0) for x, a in zip(operands, axes, strict=True)]
     moving = [

@@ -1,6 +1,7 @@
-"""Integers of a few bits that stand for floats. A specialized program on a CPU multiplies with the integers.
+"""Integers of a few bits with a scale, which represent floats.
 
-`compiler.passes.integer_products` finds these products: they read the results of a call of `dequantize`.
+In a specialized program on a CPU, products of the floats become products of the integers, multiplied by the scales
+afterwards: `compiler.passes.integer_products` looks for products that read the results of `dequantize`.
 """
 
 from collections.abc import Sequence
@@ -20,11 +21,12 @@ _SINGLE = ((), (1,))
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Quantized:
-    """The float32 array (numbers - zero) · scale, as a call of `dequantize` gets it.
+    """The float32 array (numbers - zero) · scale, as the operands of a call of `dequantize`.
 
-    operands: numbers; the scale; and the zero point, of int32, unless it is 0. The scale, and the zero point, is one
-    number, or one for each index of `axis`, for numbers of int8 or uint8. With a `block` it has the rank of the
-    numbers, of 2, 4 or 8 bits: one for as many numbers in a row on `axis`.
+    operands: the numbers; the scale; the zero point, int32, which is omitted if it is 0. Without a block, the numbers
+    are int8 or uint8, and scale and zero point are one number each, or one for each index of `axis`. block: how many
+    numbers in a row on `axis` have the same scale and zero point, which have the rank of the numbers then. These have
+    2, 4 or 8 bits.
     """
 
     operands: tuple[Any, ...]
@@ -52,7 +54,7 @@ class Quantized:
         return not self.block and all(x.shape in _SINGLE for x in self.operands[1:])
 
     def with_numbers(self, numbers: Any) -> "Quantized":
-        """Returns other integers with this scale and zero point."""
+        """Returns a copy with other integers, and with the same scale and zero point."""
         return replace(self, operands=(numbers, *self.operands[1:]))
 
     def transposed(self, operands: Sequence[Any], permutation: Sequence[int]) -> "Quantized":
@@ -60,7 +62,7 @@ class Quantized:
         return replace(self, operands=tuple(operands), axis=list(permutation).index(self.axis))
 
     def floats(self) -> jax.Array:
-        """Returns the array."""
+        """Returns the float32 array."""
         return dequantize(*self.operands, axis=self.axis, block=self.block)
 
 
@@ -91,5 +93,5 @@ def _floats(numbers: jax.Array, scale: jax.Array, *zero: jax.Array, axis: int, b
     return integers.astype(jnp.float32) * _along(scale, axis, block, numbers.shape)
 
 
-# Of the operands of a `Quantized`, with its axis.
+# Takes the operands and the axis of a `Quantized`, returns its floats.
 dequantize = NamedCall("dequantize", _floats)

@@ -1,11 +1,11 @@
-"""Computations with a name: each is one primitive for JAX, and each platform may have a form of its own.
+"""Named calls: each one is a primitive for JAX, with a plain form in `lax`, and perhaps another form for a platform.
 
-A call states its plain form, in `lax`, and nothing else. It meets the platform when the program is complete:
+The form is chosen when the program is complete:
 
-- A program that JAX may still transform keeps the call. JAX's transformations change what the call stands for, and
-  leave the choice open; the lowering picks the form for the platform that it lowers for, and traces no other.
-- In a specialized program, behind all transformations, `compiler.passes.select_kernels` puts the form in. So that form
-  needs neither a derivative nor a batching rule.
+- In a program that JAX may still transform, the call stays. JAX's transformations are recorded in the call; lowering
+  chooses the form for its platform, and traces only that one.
+- In a specialized program, after all transformations, `compiler.passes.select_kernels` replaces the call by the form.
+  So this form needs no derivative and no batching rule.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ _GPUS = {"cuda", "rocm"}
 
 
 class Mapped(NamedTuple):
-    """`jax.vmap`. axes: of each operand, None for one that all share."""
+    """The transformation `jax.vmap`. axes: the mapped axis of each operand; None for one that is not mapped."""
 
     axes: tuple[int | None, ...]
     size: Any
@@ -52,17 +52,21 @@ class Mapped(NamedTuple):
         return jax.vmap(form, self.axes, axis_size=self.size)
 
     def before(self, operands: Types) -> Types:
-        """Returns the types of the operands of the form that is mapped."""
+        """Returns the types of the operands before the transformation."""
         pairs = zip(operands, self.axes, strict=True)
         return [x if axis is None else mapped_aval(self.size, axis, x) for x, axis in pairs]
 
     def after(self, operands: Types, results: Callable[[Types], Types]) -> Types:
-        """Returns the types of the results. results: those of the form, for the types of its operands."""
+        """Returns the types of the results after the transformation. results: types of operands → types of results,
+        before the transformation."""
         return [unmapped_aval(self.size, 0, y) for y in results(self.before(operands))]
 
 
 class Tangent(NamedTuple):
-    """The tangents of the results. Its operands: those of the form, then a tangent for each of the moving ones."""
+    """The transformation to tangents of the results.
+
+    Its operands: those of the form, then a tangent for each operand that is `moving`.
+    """
 
     moving: tuple[bool, ...]
 
@@ -91,10 +95,10 @@ class Tangent(NamedTuple):
 
 
 class Transposed(NamedTuple):
-    """The transpose by some operands, in which the form is linear. Its operands: the remaining ones, then a cotangent
-    for each result.
+    """The transformation to the transpose by some operands, in which the form is linear.
 
-    linear: the type of each such operand, None for one that remains.
+    Its operands: the remaining operands, then a cotangent for each result. linear: the type of each operand by which it
+    is transposed; None for a remaining one.
     """
 
     linear: tuple[ShapedArray | None, ...]
@@ -123,9 +127,11 @@ class Transposed(NamedTuple):
 
 
 class Call(NamedTuple):
-    """The parameters of a call. static: the names and values of operands that are not arrays. transforms: JAX's
-    transformations of the form, the first one first. precision, x64: JAX's settings around the call, under which
-    forms are traced."""
+    """The parameters of a call.
+
+    static: the names and values of keywords. precision, x64: JAX's settings around the call, under which forms are
+    traced. transforms: JAX's transformations of the form, in order.
+    """
 
     static: tuple[tuple[str, Any], ...]
     precision: Any
@@ -143,10 +149,10 @@ class NamedCall:
     plain: a function of arrays and of static, hashable keywords that returns an array. select: a function of a target,
     the types of the operands and the keywords that returns the function to use there, or None for `plain`. Where the
     target is not specialized, JAX must be able to transform that function. elementwise: whether each element of the
-    result depends on the elements at its place; a specialized program keeps such a call as one operation. sizes: the
-    shape of the result for these operands and keywords, in the type of the first one, where tracing `plain` takes long.
-    outside: of a call whose keyword `windows` says how windows slide over the first operand, what these read beyond it:
-    a function of the operands and the keywords.
+    result depends only on the operands' elements at its position; a specialized program keeps such a call as one
+    operation. sizes: a function of operands and keywords that returns the shape of the result, whose dtype is that of
+    the first operand; for calls whose `plain` takes long to trace. outside: a function of operands and keywords that
+    returns the value which windows read outside of the first operand, for a call with a keyword `windows`.
     """
 
     def __init__(
@@ -177,25 +183,25 @@ class NamedCall:
         return self.primitive.name
 
     def __call__(self, *operands: Any, **static: Any) -> Any:
-        """The result for these operands."""
+        """Returns the result for these operands."""
         config = cast(Any, jax.config)
         call = Call(tuple(sorted(static.items())), config.jax_default_matmul_precision, config.jax_enable_x64)
         return self.primitive.bind(*varying(operands), call=call)[0]
 
     def jaxpr(self, call: Call, operands: Sequence[Any], target: Target | None = None) -> Any:
-        """Returns the closed jaxpr of a call: of its form for a target, or of its plain form.
+        """Returns the closed jaxpr of a call: of its form for a target; of its plain form without a target.
 
-        operands: anything with shapes and dtypes.
+        operands: objects with shapes and dtypes.
         """
         types = tuple((x.shape, x.dtype) for x in operands)
         if target is not None and call.transforms:
-            target = replace(target, specialized=False)  # whose form JAX can transform
+            target = replace(target, specialized=False)  # its form can be transformed by JAX
         static = all(isinstance(d, int) for shape, _ in types for d in shape)
         # Symbolic sizes of different scopes cannot be compared.
         return (_jaxpr if static else _jaxpr.__wrapped__)(self, call, types, target)
 
     def _run(self, *operands: Any, call: Call) -> Any:
-        with jax.disable_jit(False):  # or the call in it would end here again
+        with jax.disable_jit(False):  # otherwise the inner call would come here again
             return _compiled(self, call)(*operands)
 
     def _result_types(self, *operands: Any, call: Call) -> Any:
@@ -207,7 +213,7 @@ class NamedCall:
             if self.sizes is None:
                 return self.jaxpr(call, operands).out_avals
             return [ShapedArray(self.sizes(*operands, **dict(call.static)), operands[0].dtype)]
-        with _settings(call):  # the plain form says how they are sharded, too
+        with _settings(call):  # tracing the plain form gives the shardings, too
             return jax.make_jaxpr(lambda *xs: [self.plain(*xs, **dict(call.static))])(*operands).out_avals
 
     def _jvp(self, operands: Sequence[Any], tangents: Sequence[Any], *, call: Call) -> Any:
@@ -234,7 +240,7 @@ class NamedCall:
         return results, [0] * len(results)
 
     def _lower(self, context: Any, *operands: Any, call: Call) -> Any:
-        # Within the call, the compiler decides how arrays are sharded: these types say nothing of it.
+        # Types without shardings: inside the call, the compiler chooses them.
         types = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in context.avals_in]
         forms = {p: self.jaxpr(call, types, _lowered_for(p)) for p in context.module_context.platforms}
         with _settings(call), use_abstract_mesh(_NO_MESH):
@@ -248,18 +254,18 @@ class NamedCall:
 
 
 def named_call(equation: Any) -> NamedCall | None:
-    """The named call of an equation; None for an equation of another primitive."""
+    """Returns the named call of an equation; None for an equation of another primitive."""
     return getattr(equation.primitive, "named_call", None)
 
 
 def plain_jaxpr(equation: Any) -> Any:
-    """The closed jaxpr of the plain form of an equation that is a named call; None for another equation."""
+    """Returns the closed jaxpr of the plain form of a named call's equation; None for another equation."""
     call = named_call(equation)
     return None if call is None else call.jaxpr(equation.params["call"], [v.aval for v in equation.invars])
 
 
 def _reshaped(form: Form, shapes: Sequence[Sizes]) -> Form:
-    """Gives the results of the form these shapes: where it computes a size, the call may know the number."""
+    """Returns a form whose results have these shapes: the form may compute a symbolic size that the call knows."""
     return lambda *operands: [
         y if y.shape == shape else lax.reshape(y, shape) for y, shape in zip(form(*operands), shapes, strict=True)
     ]
@@ -292,13 +298,13 @@ def _jaxpr(named: NamedCall, call: Call, types: tuple[tuple[tuple[Any, ...], Any
         results = transform(results)
     with _settings(call), use_abstract_mesh(_NO_MESH):
         closed = jax.make_jaxpr(results)(*(jax.ShapeDtypeStruct(*type) for type in types))
-    # Of a derivative, the value is not asked for.
+    # Removes operations without use: a tangent need not compute the value.
     jaxpr, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.out_avals), True)
     return closed.replace(jaxpr=jaxpr)
 
 
 @contextlib.contextmanager
 def _settings(call: Call) -> Iterator[None]:
-    """JAX's settings around the call."""
+    """Restores JAX's settings around the call."""
     with jax.default_matmul_precision(call.precision), enable_x64(call.x64):
         yield

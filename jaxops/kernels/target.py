@@ -13,15 +13,14 @@ from jaxops.memory import LIMIT
 
 @dataclass(frozen=True)
 class Target:
-    """A machine: a choice among forms of one computation depends on it, on sizes and on dtypes, and on nothing else.
+    """A machine. The choice of a form depends only on the target, on sizes and on dtypes.
 
-    platform: as JAX names it: "cpu", "gpu", "tpu". features: what the processor can do, as Linux names it; nothing
-    where it is not known. "cuda" is one of a GPU. cores: the number of them that one program may use. specialized:
-    whether the program is complete, so that JAX will not transform it. prepared: whether it runs with parameters that
-    are prepared once, in any layout. compiled_here: whether it is a whole program of ours, which XLA gets with
-    `compiler.xla_options`: under these its reductions keep NaNs. divides_batches: whether XLA:CPU divides a batch of
-    small products among the cores. packs_whole: whether it packs a whole matrix at each call. max_bytes: how many a
-    result may take.
+    platform: JAX's name, "cpu", "gpu" or "tpu". features: the processor's features as Linux names them, empty if
+    unknown; "cuda" for a CUDA GPU. cores: the number of cores that a program may use. specialized: whether JAX will not
+    transform the program any more. prepared: whether parameters are prepared once, and may have any layout.
+    compiled_here: whether it is a complete program that is compiled with `compiler.xla_options`, under which reductions
+    keep NaNs. divides_batches: whether XLA:CPU divides a batch of small products among the cores. packs_whole: whether
+    XLA:CPU packs a complete matrix at each call. max_bytes: the largest size of a result.
     """
 
     platform: str

@@ -1,4 +1,4 @@
-"""Workarounds for what XLA does to floats: on a CPU when it fuses operations, on a GPU when it divides."""
+"""Workarounds for float results of XLA that are wrong or less exact: of fusions on a CPU, of divisions on a GPU."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,12 +13,12 @@ from jaxops.static import enable_x64
 
 
 def least(dtype: Any) -> Any:
-    """The smallest normal number of a type of at least 32 bits."""
+    """Returns the smallest normal number of a type of at least 32 bits."""
     return np.finfo(dtype).tiny
 
 
 def rounded(x: Any) -> Any:
-    """x, written so that XLA rounds it before a subtraction.
+    """Returns x, written so that XLA rounds it before a subtraction.
 
     If x is a product, XLA:CPU computes it again in each loop that reads it, and LLVM fuses it with a subtraction into
     one FMA. So `x - max(x)` is the unrounded product minus the rounded maximum: at the maximum it is half an ulp
@@ -32,21 +32,21 @@ def rounded(x: Any) -> Any:
 
 
 def hidden(constant: Any) -> Any:
-    """A constant that XLA does not compute with while it compiles.
+    """Returns a constant that XLA's simplifier does not see.
 
-    It would make x + (c - d) of (x + c) - d, and x * (c * d) of (x * c) * d, where nothing is rounded, or overflows,
-    in between: adding and subtracting 12582912 rounds to an integer. Behind a barrier it sees no constant, until it has
-    made the loops, in which the constant stands again.
+    XLA would turn (x + c) - d into x + (c - d), and (x * c) * d into x * (c * d), without the rounding or overflow in
+    between: adding and subtracting 12582912, say, rounds to an integer. A barrier hides the constant until XLA has
+    fused loops; in the loops it is a constant again.
     """
     return lax.optimization_barrier(constant)
 
 
 def quotient(x: Any, divisor: Any) -> Any:
-    """x / divisor, correctly rounded, for a divisor that is broadcast to x.
+    """Returns x / divisor, correctly rounded, for a divisor that is broadcast to x.
 
-    XLA multiplies by the reciprocal of a scalar, constant or broadcast divisor, which is an ulp off in every fourth
-    quotient or so: enough to round to another integer. The select, which gives a NaN its own NaN as divisor, hides
-    the broadcast. On a GPU, XLA's division of float32 is up to two ulps off, whatever the divisor (openxla/xla#37181).
+    XLA multiplies by the reciprocal of a scalar, constant or broadcast divisor. The result is an ulp off in about a
+    quarter of all cases, enough to round to another integer. So the divisor is hidden in a select (which divides a NaN
+    by itself). On a GPU, XLA's float32 division is up to two ulps off for any divisor (openxla/xla#37181).
 
     x: float32 or float64. divisor: same dtype and sizes.
     """
@@ -58,15 +58,15 @@ def _divided(x: Any, divisor: Any) -> Any:
 
 
 def _corrected(x: Any, divisor: Any) -> Any:
-    """The quotient, corrected by what is left of x, which float64 holds exactly.
+    """Returns the quotient, corrected by the remainder of x, which float64 holds exactly.
 
-    A quotient in float64, rounded to float32, would do; but LLVM makes a division of float32 of that.
+    A float64 quotient, rounded to float32, would be right, too, but LLVM turns it into a float32 division.
     """
     near = _divided(x, divisor)
     with enable_x64(True):
         wide, by, first = (lax.convert_element_type(v, np.float64) for v in (x, divisor, lax.stop_gradient(near)))
         exact = lax.convert_element_type(first + (wide - first * by) / by, np.float32)
-    return lax.select(lax.is_finite(exact), exact, near)  # of infinity the rest is NaN
+    return lax.select(lax.is_finite(exact), exact, near)  # the remainder of an infinity is NaN
 
 
 def _select_quotient(target: Target, x: Any, divisor: Any) -> Any:
@@ -77,24 +77,24 @@ _quotient = NamedCall("quotient", _divided, _select_quotient)
 
 
 def computed_once(x: Any) -> Any:
-    """x, written so that XLA computes it once, though several operations read it.
+    """Returns x, written so that XLA computes it once although several operations read it.
 
-    XLA computes what is elementwise again in each loop that reads it, back to the last operation that it takes for
-    costly, such as a division. Of a chain of residual sums the last would be the sum of all.
+    XLA computes elementwise operations again in each loop that reads them, back to the last operation that it considers
+    expensive, such as a division (so this divides by 1). In a chain of residual sums, each loop would add all terms.
     """
     return _divided(x, lax.full_like(x, 1))
 
 
 def magnitude(x: Any) -> Any:
-    """|x|, with derivative 0 at 0, as PyTorch has it and as the middle of the subgradients; that of `lax.abs` is 1."""
+    """Returns |x|. Its derivative at 0 is 0, as in PyTorch; that of `lax.abs` is 1."""
     value = lax.abs(x)
     return lax.select(lax.eq(value, lax.full_like(value, 0)), lax.full_like(value, 0), value)
 
 
 def flat_at_zero(root: Callable[[Any], Any], total: Any) -> Any:
-    """root(total), a root of a sum of powers, with derivative 0 at 0: the subgradient of a norm that PyTorch takes.
+    """Returns root(total), a root of a sum of powers. Its derivative at 0 is 0, PyTorch's subgradient of a norm.
 
-    There the derivative of the root is infinite and that of the powers 0, and their product would be NaN.
+    Otherwise it would be NaN: the derivative of the root is infinite at 0, that of the powers is 0.
     """
     nothing = lax.full_like(total, 0)
     zero = lax.eq(total, nothing)
@@ -102,17 +102,17 @@ def flat_at_zero(root: Callable[[Any], Any], total: Any) -> Any:
 
 
 def root_of_squares(total: Any) -> Any:
-    """The square root of a sum of squares; see `flat_at_zero`."""
+    """Returns the square root of a sum of squares; see `flat_at_zero`."""
     return flat_at_zero(lax.sqrt, total)
 
 
 def largest(x: Any, axes: tuple[int, ...]) -> Any:
-    """`lax.reduce_max` that keeps NaNs. Equal maxima share the gradient."""
+    """Returns `lax.reduce_max`, NaN if an element is NaN. Equal maxima share the gradient."""
     return _extreme(lax.reduce_max, x, axes)
 
 
 def smallest(x: Any, axes: tuple[int, ...]) -> Any:
-    """`lax.reduce_min` that keeps NaNs. Equal minima share the gradient."""
+    """Returns `lax.reduce_min`, NaN if an element is NaN. Equal minima share the gradient."""
     return _extreme(lax.reduce_min, x, axes)
 
 
@@ -121,13 +121,14 @@ def _extreme(reduce: Any, x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def with_nans(extremes: Any, x: Any, add: Callable[[Any], Any]) -> Any:
-    """`extremes`, the maximum or minimum of each window of x, with NaN if the window has one; `add` sums each window.
+    """Returns `extremes` with NaN for each window of x that has a NaN. add: sums each window.
 
-    XLA:CPU hands reductions of thousands of elements to YNNPACK, whose maximum and minimum drop NaNs. Its sums keep
-    them, and a sum of squares is NaN only for a NaN, since no infinities cancel. Squares of 16-bit types are computed
-    in float32, where sums are fast; 8-bit types without infinities would overflow to NaN. A program that is compiled
-    here, and the one that prepares its weights, has no reductions by YNNPACK (`compiler.xla_options`), and XLA's own
-    keep NaNs: int8 BERT-base takes 0.9 of the time without these sums.
+    extremes: the maximum or minimum of each window. XLA:CPU hands reductions of thousands of elements to YNNPACK, whose
+    maximum and minimum drop NaNs. Its sums keep them, and a sum of squares is NaN only for a NaN, since squares of
+    infinities do not cancel. Squares of 16-bit types are computed in float32, where sums are fast; those of 8-bit types
+    without infinities would overflow to NaN. A program that is compiled here, and the program that prepares its
+    weights, do not use YNNPACK for reductions (`compiler.xla_options`), and XLA's own keep NaNs: without these sums,
+    int8 BERT-base takes 0.9 of the time.
     """
     if not is_float(x.dtype):
         return extremes

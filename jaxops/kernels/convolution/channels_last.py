@@ -1,4 +1,4 @@
-"""Convolutions of a specialized program on a CPU, channels last, in one group."""
+"""Convolutions in one group, channels last, for specialized programs on a CPU."""
 
 import functools
 import math
@@ -26,31 +26,32 @@ from jaxops.kernels.target import Target
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Sizes
 
-# With this many channels on both sides, columns of bfloat16 by AMX take 0.6 to 0.9 of the time of a convolution of
-# float32, or of Winograd's products, in bfloat16, too (Inception v2 12.7 → 22 ms). DenseNet-121, with 128→32, gains
-# nothing, nor do others with 16 or 32, and would start in 1.4 of the time.
+# With at least this many channels in data and result, a product of bfloat16 columns on AMX takes 0.6 to 0.9 of the time
+# of a float32 convolution, or of Winograd's products in bfloat16 (with those, Inception v2 12.7 → 22 ms). DenseNet-121,
+# with 128→32, and layers with 16 or 32 channels gain nothing; DenseNet-121 would start in 1.4 of the time.
 _MANY_CHANNELS = 64
-# Without AMX they do where there are this many times as few rows as filters: 3×3, stride 2, 512 channels to 7×7
-# 1.7 → 1.2 ms, but 256 to 14×14 1.4 → 1.7, 128 to 28×28 1.5 → 2.6, and 5×5, 128 at 14×14 0.83 → 0.86.
+# Without AMX, columns of bfloat16 are faster if there are at least this many times as many filters as rows: 3×3,
+# stride 2, 512 channels to 7×7 1.7 → 1.2 ms, but 256 to 14×14 1.4 → 1.7, 128 to 28×28 1.5 → 2.6, and 5×5, 128 at 14×14
+# 0.83 → 0.86.
 _FEWER_ROWS = 4
-# Up to this many filters, and results a channel of the data, a product with all places of them is the fastest, as XLA's
-# own convolution takes as long as for 16. Milliseconds of 3×3 on two cores, its own → here (onnxruntime): 64→3 at
-# 256×256 12 → 6 (7), at 64×64 1.2 → 0.4 (0.6), 64→1 at 224×224 5.6 → 2.8 (5.8), 256→2 at 28×28 0.9 → 0.2 (0.4); 9×9,
-# 64→3 at 192×192 54 → 13 (30), but 32→3 at 224×224 38 → 33 (21), and memory for 243 results of each place. Each place
-# is a slice in the program.
+# For at most this many filters, and (filters × taps) per channel of the data, one product with all taps of the filters
+# (`few_last`) is the fastest: XLA's convolution takes as long as for 16 filters. Milliseconds of 3×3 on two cores,
+# XLA's → here (onnxruntime): 64→3 at 256×256 12 → 6 (7), at 64×64 1.2 → 0.4 (0.6), 64→1 at 224×224 5.6 → 2.8 (5.8),
+# 256→2 at 28×28 0.9 → 0.2 (0.4); 9×9, 64→3 at 192×192 54 → 13 (30), but 32→3 at 224×224 38 → 33 (21), with memory for
+# 243 results of each position. Each tap is a slice in the program, so their number is limited, too.
 _FEW_FILTERS, _RESULTS_BY_CHANNEL, _MOST_PLACES = 6, 4, 2 * MOST_TERMS
-# Up to this many channels, as of a picture or of sound, and with windows that overlap, a sum over places and channels
-# is the fastest. Milliseconds on two cores, XLA's own → a sum (onnxruntime): 1→32, 3×3 at 900×120 6.8 → 0.6 (1.2);
+# For at most this many channels (images, sound) and overlapping windows, a sum over taps and channels is the fastest.
+# Milliseconds on two cores, XLA's convolution → a sum (onnxruntime): 1→32, 3×3 at 900×120 6.8 → 0.6 (1.2);
 # 1→32, 5×5, stride 2 at 512×512 3.7 → 0.7 (0.8); 3→32, 3×3, stride 2 at 224×224 0.7 → 0.2 (0.3), at 640×640 16 → 2.1
 # (2.5); 3→64, 3×3 at 224×224 2.5 → 1.4 (1.9); 4→32 at 112×112 0.8 → 0.3 (0.3), but 8→32 0.8 → 0.9, and 3→64, 7×7
 # 2.4 → 9.4.
 _FEW_CHANNELS = 4
-# Up to this part of all windows data, a product for each place is the faster form: see `mostly_padding`.
+# If at most this part of the windows is data, not padding, a product for each tap is faster: see `mostly_padding`.
 _MOSTLY_PADDING = 0.55
 
 
 def convolution_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """A `lax` convolution, channels last."""
+    """Computes a `lax` convolution with channels last."""
     rank = x.ndim
     order = (0, rank - 1, *range(1, rank - 1))
     y = lax.conv_general_dilated(
@@ -66,7 +67,7 @@ def convolution_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -
 
 
 def dense_last(target: Target, x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """Channels last, by Winograd's products, by place where most is padding, or as `direct_last`."""
+    """Computes a convolution in the fastest form with channels last."""
     few_places = x.dtype == jnp.float32 and math.prod(windows.kernel) <= MOST_TERMS
     if few_channels(x.shape, w.shape, windows):
         return narrow_last(x, w, windows)
@@ -82,14 +83,14 @@ def dense_last(target: Target, x: jax.Array, w: jax.Array, windows: Windows, gro
 
 
 def few_channels(x: Sizes, w: Sizes, windows: Windows) -> bool:
-    """Tells whether the data have so few channels that a sum over them, and the places of a window, is the fastest."""
+    """Tells whether the data have so few channels that a sum over channels and taps is the fastest."""
     taps = math.prod(windows.kernel)
     overlap = taps == 1 or any(k > s for k, s in zip(windows.kernel, windows.strides, strict=True))
     return overlap and w[1] <= _FEW_CHANNELS and taps * w[1] <= MOST_TERMS
 
 
 def narrow_last(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
-    """For few channels, channels last: each times its filters, added up."""
+    """Computes a convolution of few channels: the sum, over channels, of each channel with its filters."""
     wide, (m, channels), taps = accumulation_type(x.dtype), w.shape[:2], math.prod(windows.kernel)
     data = to_channels_last(lax.optimization_barrier(zero_padded(x, windows).astype(wide)))
     filters = stored(lax.transpose(lax.reshape(w.astype(wide), (m, channels, taps)), (1, 2, 0)))
@@ -100,7 +101,8 @@ def narrow_last(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
 
 
 def direct_last(target: Target, x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """Channels last, as `convolution_last`; few filters as `few_last`, some in bfloat16 as `columns_last`."""
+    """Computes a convolution by `few_last` for few filters, `columns_last` for some in bfloat16, or
+    `convolution_last`."""
     if _is_few(x, w, windows):
         return few_last(x, w, windows, group)
     form = _columns_of_bfloat16 if _columns_pay(target, x, w, windows) else convolution_last
@@ -108,7 +110,7 @@ def direct_last(target: Target, x: jax.Array, w: jax.Array, windows: Windows, gr
 
 
 def few_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """For few filters, channels last: a product with all places of them, whose results are added up."""
+    """Computes a convolution with few filters: one matrix product with all taps, whose shifted results are added."""
     m, rank = w.shape[0], x.ndim
     data = to_channels_last(zero_padded(x, windows))
     columns = lax.reshape(lax.transpose(w, (*range(2, rank), 0, 1)), (math.prod(windows.kernel) * m, w.shape[1]))
@@ -118,7 +120,7 @@ def few_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Ar
 
 
 def _has_few_windows(x: jax.Array, w: jax.Array, windows: Windows) -> bool:
-    """Tells whether all windows side by side have fewer elements than the filters."""
+    """Tells whether all windows together have at most as many elements as the filters."""
     taps = math.prod(windows.kernel)
     elements = window_count(x, windows) * w.shape[1] * taps
     return isinstance(elements, int) and elements <= math.prod(w.shape) and taps <= MOST_TERMS
@@ -137,12 +139,12 @@ def _columns_pay(target: Target, x: jax.Array, w: jax.Array, windows: Windows) -
 
 
 def window_count(x: jax.Array, windows: Windows) -> Any:
-    """Counts the windows of all examples: the rows of a product with all filters. Symbolic for a symbolic batch."""
+    """Counts the windows of all examples, which are the rows of a product with the filters. May be symbolic."""
     return x.shape[0] * math.prod(windows.sizes)
 
 
 def _columns_of_bfloat16(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """In bfloat16, as `columns_last`."""
+    """Computes a convolution in bfloat16 by `columns_last`."""
     multiply = Multiply(_columns_or_convolution, (("windows", windows), ("group", group)))
     return bilinear(multiply, x, w, window_count(x, windows))
 

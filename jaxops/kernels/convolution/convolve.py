@@ -1,8 +1,8 @@
-"""The sums of a convolution, in the form that is fastest.
+"""Convolutions in the form that is fastest on each platform.
 
-It is one `lax` convolution, except on a CPU, and on a GPU in a specialized program. There XLA runs some shapes many
-times slower than the same sums written as matrix products or elementwise operations. `select_cpu` and `select_gpu`
-choose; figures stand beside each rule and each form.
+The plain form is one `lax` convolution. On a CPU, and in specialized programs on a GPU, XLA computes some shapes many
+times slower than the same sums as matrix products or elementwise operations. `select_cpu` and `select_gpu` choose a
+form; the measured times are beside each rule and each form.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ from jaxops.shapes.nn.windows import Windows
 
 
 def over_windows(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """The convolution of data with filters of one type, in that type. All sizes fit."""
+    """Returns the convolution of data with filters of the same dtype, in that dtype. The caller has checked sizes."""
     return convolution(x, w, windows=windows, group=group)
 
 

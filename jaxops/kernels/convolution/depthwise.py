@@ -1,8 +1,9 @@
-"""A filter for each channel as one operation for JAX, and as a sum over the places of a window for XLA.
+"""Depthwise convolutions: one operation for JAX, which is lowered to a sum over the taps of a window for XLA.
 
-JAX would trace each operation twice, and lower it. A window of 7×7 has 196 of them: of ConvNeXt-T's 4,188 operations
-five sixths. It starts 0.13 s sooner, MobileNetV3 0.1 s. On a CPU equal ones are calls of one function: before XLA looks
-at each of them by itself, it has read and checked the whole program twice. ConvNeXt-T starts in 0.93 of the time.
+A sum over 7×7 taps has 196 operations, each of which JAX would trace twice and lower: five sixths of ConvNeXt-T's 4,188
+operations. As one operation, ConvNeXt-T starts 0.13 s sooner, MobileNetV3 0.1 s. On a CPU, equal sums are calls of one
+function, since XLA reads and checks the complete program twice before it inlines them: ConvNeXt-T starts in 0.93 of the
+time.
 """
 
 import math
@@ -18,11 +19,11 @@ from jaxops.static import Primitive, ir, mlir, stablehlo
 
 
 def channel_sum(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
-    """For padded data (N, d1, …, dn, C), and filters (k1·…·kn, C) of the same type: (N, o1, …, on, C).
+    """Returns the depthwise convolution of padded data (N, d1, …, dn, C) with filters of the same type.
 
-    With M filters for each channel, (k1·…·kn, M, C), it is (N, o1, …, on, M, C); for one channel, (k1·…·kn, M) make
-    (N, o1, …, on, M).
-    Only where weights are prepared: such a program is not transformed any more.
+    Filters (k1·…·kn, C) give (N, o1, …, on, C). With M filters for each channel, filters (k1·…·kn, M, C) give
+    (N, o1, …, on, M, C); filters (k1·…·kn, M) of one channel give (N, o1, …, on, M).
+    For specialized programs only, since it has no derivative.
     """
     chex.assert_axis_dimension(w, 0, math.prod(windows.kernel))
     return _CHANNEL_SUM.bind(x, w, windows=windows)
@@ -64,10 +65,11 @@ mlir.register_lowering(_CHANNEL_SUM, _lowered, platform="cpu", inline=False)
 
 
 def stored(x: jax.Array) -> jax.Array:
-    """A value as an array in memory. XLA:CPU would make what computes it a part of each loop that reads it.
+    """Returns the value as an array in memory: XLA:CPU cannot fuse its computation into the loops that read it.
 
-    Weights in another order would be single numbers far apart: 5×5, 120 channels at 28×28 344 → 86 µs. A sum would be
-    computed for each window that reads it: SqueezeNet, whose first convolution is followed by a pool, 11 → 3 ms.
+    A loop would read transposed weights one by one, at distant addresses: 5×5, 120 channels at 28×28 344 → 86 µs. A sum
+    would be computed again for each window that reads it: SqueezeNet, whose first convolution is followed by a pool,
+    11 → 3 ms.
     """
     return _STORED.bind(x)
 

@@ -17,8 +17,8 @@ Milliseconds, as_sum or the best of these → by_member (onnxruntime): 128, 4, 5
 1.4 → 0.8 (0.4), and from 56×56 by stride 2 2.8 → 1.3 (0.7); 64, 4, 56×56 0.96 → 0.55 (0.3). ResNeXt-50 takes 0.92 of a
 call, DPN-68 0.95, and they start in 0.93; 8 images of 128, 4, 56×56 16 → 8 (5), of 256, 8, 28×28 17 → 5.5 (3.5).
 
-What gained a third at 4 channels per group, and was wrong for 16 where XLA put all of it into one loop: a sum over
-copies of the data whose channels are turned within their group.
+Tried and dropped: a sum over copies of the data whose channels are rotated within their group. It gained a third at 4
+channels per group, and was wrong for 16, where XLA fused all of it into one loop.
 """
 
 import dataclasses
@@ -48,16 +48,17 @@ from jaxops.kernels.matmul.dot import dot
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Sizes
 
-# The most terms of a sum over the places of a window and the channels of a group, or places of a window in other forms;
-# each is a slice in the program.
+# The largest number of terms in a sum over the taps of a window and the channels of a group, or of taps in other forms:
+# each one is a slice in the program.
 MOST_TERMS = 64
 
 
 def by_channel(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """A filter for each channel, as `as_sum`. No axis is split, so that the data may be channels last."""
+    """Computes a depthwise convolution as a sum of shifted data. No axis is split, so the data may be channels last."""
     dtype = x.dtype
     wide = accumulation_type(dtype)
-    # XLA would read the middle of padded data from what was padded, and so compute that in a loop of its own.
+    # Without the barrier, XLA would read the interior of the padded data from the data before the pad, and would have
+    # to compute that in a loop.
     x, w = lax.optimization_barrier(zero_padded(x, windows).astype(wide)), w.astype(wide)
     filters = stored(lax.transpose(lax.reshape(w, (w.shape[0], math.prod(windows.kernel))), (1, 0)))
     y = channel_sum(to_channels_last(x), filters, windows)
@@ -65,7 +66,10 @@ def by_channel(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.
 
 
 def by_member(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """Image by image the first channel of every group, then the second: all groups side by side make the vectors."""
+    """Computes, for each image, a sum over the members of groups: the first channels of all groups, the second ones, …
+
+    The channels of all groups are adjacent then, and fill vectors.
+    """
     m, inner, wide = *w.shape[:2], accumulation_type(x.dtype)
     filters = lax.reshape(w.astype(wide), (group, m // group, inner, math.prod(windows.kernel)))
     filters = lax.transpose(filters, (2, 3, 1, 0))
@@ -80,13 +84,13 @@ def by_member(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.A
         return jnp.swapaxes(total[0], -1, -2)
 
     data = to_channels_last(zero_padded(x, windows).astype(wide))
-    # As a batch, 8 images of 128 channels at 56×56 take 20 ms, one after the other 8.
+    # 8 images of 128 channels at 56×56 take 20 ms as a batch, and 8 ms one by one.
     y = lax.map(convolve, lax.reshape(data, (*data.shape[:-1], group, inner)))
     return to_channels_first(lax.reshape(y, (x.shape[0], *windows.sizes, m))).astype(x.dtype)
 
 
 def columns_by_group(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """All windows side by side, then one matrix product per group, channels last."""
+    """Concatenates all windows (im2col), then computes one matrix product per group; channels last."""
     n, m, inner, taps = x.shape[0], *w.shape[:2], math.prod(windows.kernel)
     rows, data = n * math.prod(windows.sizes), lax.optimization_barrier(zero_padded(x, windows))
     parts = [
@@ -102,17 +106,18 @@ def columns_by_group(x: jax.Array, w: jax.Array, windows: Windows, group: int) -
 
 
 def as_sum(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """For few channels per group: a sum of shifted data times weights, which XLA makes one loop.
+    """Computes a convolution with few channels per group as a sum of shifted data times weights, one loop for XLA.
 
-    JAX's own transposes are as many sums of padded results, or as many reductions in one program, as there are
-    weights a channel: seconds to compile them on one core, depthwise 7×7, 96 at 56×56 4.2 → 0.8, 32 groups of 4
-    5.3 → 0.7.
+    The gradients are written by hand: those that JAX derives have a padded sum, or a reduction, for each weight of a
+    channel. Seconds to compile them on one core, JAX's → here: depthwise 7×7, 96 channels at 56×56 4.2 → 0.8, 32 groups
+    of 4 5.3 → 0.7.
     """
 
     @jax.custom_jvp
     def convolve(x: jax.Array, w: jax.Array) -> jax.Array:
-        # XLA:CPU would make the sum a part of each loop that reads it, and so compute it in each: a function of its own
-        # it computes once. A training step of MobileNetV3 takes 336 → 166 ms, of ConvNeXt-T 1180 → 810 (batch 4).
+        # XLA:CPU would fuse the sum into each loop that reads it, and so compute it in each. It computes a function
+        # that is not inlined once: a training step of MobileNetV3 takes 336 → 166 ms, of ConvNeXt-T 1180 → 810 (batch
+        # 4).
         with set_xla_metadata(inlineable="false"):
             return _summed(x, w, windows, group)
 
@@ -132,9 +137,9 @@ def as_sum(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Arra
 
 
 def _to_data(w: jax.Array, y: jax.Array, sizes: Sizes, windows: Windows, group: int) -> jax.Array:
-    """The transpose of a convolution by its data: again one, of the dilated result with the reversed filters.
+    """Returns the transpose of a convolution by its data: a convolution of the dilated cotangent with reversed filters.
 
-    Where that would be a sum of many terms, as there are many filters a group, it is a product whose results overlap.
+    With many filters per group, that would be a sum of too many terms; then it is `as_overlaps`, a matrix product.
     """
     rank, (m, inner) = y.ndim, w.shape[:2]
     if m // group * math.prod(windows.kernel) > MOST_TERMS:

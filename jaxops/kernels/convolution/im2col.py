@@ -1,4 +1,4 @@
-"""Convolutions as one matrix product of all windows, side by side, with the filters."""
+"""Convolutions as one matrix product of all windows with the filters (im2col)."""
 
 import functools
 import math
@@ -20,7 +20,10 @@ from jaxops.shapes.nn.windows import Windows
 
 
 def as_columns(x: jax.Array, w: jax.Array, windows: Windows, group: int, dtype: Any = None) -> jax.Array:
-    """All windows side by side, then one matrix product per group, summed in `dtype`; the weights keep their layout."""
+    """Concatenates all windows, then computes one matrix product per group, summed in `dtype`.
+
+    The weights keep their layout.
+    """
     n, c, m = *x.shape[:2], w.shape[0]
     x, count = zero_padded(x, windows), math.prod(windows.sizes)
     parts = [lax.reshape(shifted(x, tap, windows), (n, c, 1, count)) for tap in positions(windows)]
@@ -33,10 +36,11 @@ def as_columns(x: jax.Array, w: jax.Array, windows: Windows, group: int, dtype: 
 
 
 def columns_as_stored(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """As `as_columns`, for one group, channels last; the weights keep their layout.
+    """Computes `as_columns` for one group with channels last; the weights keep their layout.
 
-    Milliseconds of a layer of a chain, by turned weights → here (prepared weights), on two cores: 512 channels at 7×7
-    7.3 → 1.9 (1.9), 256 at 14×14 1.6 → 1.3 (1.2), 128 at 28×28 1.2 → 1.3 (1.1). Without the barriers 2.3, 1.9, 2.9.
+    Milliseconds of one layer in a chain on two cores, with weights transposed at each call → here (with prepared
+    weights): 512 channels at 7×7 7.3 → 1.9 (1.9), 256 at 14×14 1.6 → 1.3 (1.2), 128 at 28×28 1.2 → 1.3 (1.1). Without
+    the barriers 2.3, 1.9, 2.9.
     """
     c, m, rows = x.shape[1], w.shape[0], x.shape[0] * math.prod(windows.sizes)
     data = lax.optimization_barrier(zero_padded(x, windows))
@@ -47,12 +51,13 @@ def columns_as_stored(x: jax.Array, w: jax.Array, windows: Windows, group: int) 
 
 
 def columns_last(x: jax.Array, w: jax.Array, windows: Windows, multiply: Any) -> jax.Array:
-    """As `as_columns`, for one group, channels last. multiply: the product of matrices (…, K) and (K, M).
+    """Computes `as_columns` for one group with channels last. multiply: the product of matrices (…, K) and (K, M).
 
-    The windows are put side by side along one axis, and these along the next: fewer operations than one by one. So an
-    int8 ResNet-50 starts in 3.0 s, not 4.3, and needs 490 MB, not 590. Along the first axis, where nothing is skipped,
-    the results of one product are added up instead: 0.96 of its time. Stacked before the channels, and not along
-    them, they are one loop, not one each and a copy: the model takes 0.94 of a call and starts in 0.82 of the time.
+    Windows are concatenated axis by axis, which takes fewer operations than tap by tap: an int8 ResNet-50 starts in
+    3.0 s instead of 4.3, and needs 490 MB instead of 590. Along the first axis, if its stride is 1, the shifted results
+    of one product are added instead: 0.96 of the time of a call. Slices are stacked along a new axis before the
+    channels, which is one loop; concatenating them along the channels is a loop for each slice, and a copy. With it the
+    model takes 0.94 of a call, and starts in 0.82 of the time.
     """
     summed = windows.kernel[:1] if len(windows.kernel) > 1 and windows.strides[0] == 1 else ()
     taps = math.prod(summed)
@@ -62,7 +67,7 @@ def columns_last(x: jax.Array, w: jax.Array, windows: Windows, multiply: Any) ->
         begins = [k * windows.dilations[axis] for k in range(windows.kernel[axis])]
         parts = [lax.slice_in_dim(columns, begin, begin + reach, step, axis + 1) for begin in begins]
         columns = lax.collapse(stacked(parts, x.ndim - 1), x.ndim - 1)
-    # (k2, …, kn, C) as one axis, then k1 and M as the other; all of them as the first, where nothing is added up.
+    # One axis of (k2, …, kn, C), and one of k1 and M. If nothing is added, the first axis has k1, too.
     filters = lax.reshape(to_channels_last(w), (w.shape[0], taps, math.prod(w.shape[1:]) // taps))
     filters = lax.reshape(lax.transpose(filters, (2, 1, 0)), (filters.shape[2], taps * w.shape[0]))
     y = lax.reshape(multiply(columns, filters), (*columns.shape[:-1], taps, w.shape[0]))

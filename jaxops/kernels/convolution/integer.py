@@ -1,4 +1,4 @@
-"""Convolutions of 8-bit integers, whose sums wrap around in 32 bits only."""
+"""Convolutions of 8-bit integers with sums in 32 bits, which wrap around."""
 
 import math
 from collections.abc import Callable
@@ -19,29 +19,29 @@ from jaxops.kernels.target import Target
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Array, Sizes
 
-# The most shifted copies of the data in one product.
+# The largest number of shifted copies of the data in one product.
 _MOST_TAPS = 64
 
 
 def integer_sums(
     x: jax.Array, w: jax.Array, zeros: tuple[Array | None, Array | None], windows: Windows, group: int
 ) -> jax.Array:
-    """The convolution of x - zeros[0] with the filters w - zeros[1] in int32; padding is zeros[0].
+    """Returns the convolution of x - zeros[0] with the filters w - zeros[1] in int32; padding is zeros[0].
 
     x: (N, C, d1, …, dn). w: (M, C/group, k1, …, kn). int8 or uint8, each. zeros: a scalar for x; a scalar, or sizes
     that broadcast to w, (M, 1, …, 1), for w. None is 0.
 
-    As columns it is one product of int8: a 3×3 convolution 64→64 at 56×56 takes 1.4 ms on two cores, in int32 32 ms
-    and in float32 2.6 ms. Channels last, in a specialized program, 256→256 at 14×14 takes 0.6 ms, a product for each
-    tap 0.9.
+    As columns this is one int8 product: a 3×3 convolution 64→64 at 56×56 takes 1.4 ms on two cores, but 32 ms in int32,
+    and 2.6 ms in float32. In a specialized program, channels last, 256→256 at 14×14 takes 0.6 ms; with one product for
+    each tap 0.9.
     """
     has_zero, numbers = split_zeros(*zeros)
     return _integer_convolution(x, w, *numbers, has_zero=has_zero, windows=windows, group=group)
 
 
 def _is_direct(x: Any, w: Any, windows: Windows, group: int) -> bool:
-    """Tells whether it is a convolution of wide numbers: of unknown sizes, or with few channels a group, where it is a
-    sum of shifted data, which is fast for any type."""
+    """Tells whether the integers are converted to a wider type, and convolved in that: for symbolic sizes, for large
+    windows, and for few channels per group, where a sum of shifted data is fast for any type."""
     taps = math.prod(windows.kernel)
     is_static_size = all(isinstance(d, int) and d > 0 for d in (*x.shape[1:], *w.shape, *windows.sizes))
     return not is_static_size or taps > _MOST_TAPS or _has_few(w, windows, group)
@@ -74,7 +74,7 @@ def _padded(data: jax.Array, zero: jax.Array | None, windows: Windows) -> tuple[
 
 
 def _corrected(y: jax.Array, data: Any, filters: Any, x_zero: Any, w_zero: Any, windows: Windows, group: int) -> Any:
-    """The sums with zero points, from those without."""
+    """Returns the sums with zero points, given the sums without."""
     if x_zero is not None:
         origin = without_zero(filters, w_zero, jnp.int32)
         y = y - by_channel(x_zero * jnp.sum(origin, tuple(range(1, filters.ndim)), jnp.int32), y.shape)
@@ -109,7 +109,7 @@ def _select(
 def _in_float32(
     x: jax.Array, w: jax.Array, *zeros: jax.Array, has_zero: tuple[bool, ...], windows: Windows, group: int
 ) -> jax.Array:
-    """A sum of so few products is exact in float32, too, which a CPU adds and multiplies in one instruction."""
+    """Computes the sums in float32, exact for so few products. A CPU multiplies and adds in one instruction."""
     return _direct(x, w, join_zeros(zeros, has_zero), windows, group, jnp.float32)
 
 
@@ -124,9 +124,9 @@ _integer_convolution = NamedCall("integer_convolution", _plain, _select, outside
 def dequantized_convolution(
     x: Quantized, w: Quantized, windows: Windows, group: int
 ) -> Callable[[Quantized, Quantized], Any] | None:
-    """Returns the function that computes the convolution of two arrays by that of their integers.
+    """Returns the function that computes the convolution of two dequantized arrays with their integers.
 
-    None where a scale is inside of the sums, or where these need not fit 32 bits. x, w: the types of the operands.
+    Returns None if a scale varies within a sum, or if sums may not fit 32 bits. x, w: the types of the operands.
     """
     if not x.has_one_scale or not (w.has_one_scale or w.axis == 0) or not exact_sum(math.prod(w.numbers.shape[1:])):
         return None
@@ -142,12 +142,12 @@ def dequantized_convolution(
 
 
 def by_channel(x: jax.Array, sizes: Sizes) -> jax.Array:
-    """A scalar, or a number for each channel, in the sizes of the result."""
+    """Broadcasts a scalar, or a number for each channel, to the sizes of the result."""
     return lax.broadcast_in_dim(x, sizes, (1,) if x.ndim else ())
 
 
 def _window_sums(x: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """The sum of each window over the channels of each group: (N, group, o1, …, on)."""
+    """Returns the sum of each window over the channels of each group: (N, group, o1, …, on)."""
     n, c = x.shape[:2]
     planes = jnp.sum(lax.reshape(x, (n, group, c // group, *x.shape[2:])), 2, jnp.int32)
     return lax.reduce_window(

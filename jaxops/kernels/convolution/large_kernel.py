@@ -1,8 +1,8 @@
-"""A large filter for each channel, a few rows of its places after the other: one loop for XLA to compile.
+"""Depthwise convolutions with large filters: a loop over groups of rows of the filters.
 
-XLA:CPU has no fast form of its own, and a sum over all places would be thousands of operations. Milliseconds of a
-float32 layer on two cores, plain → here (onnxruntime): 31×31, 64 channels at 56×56 330 → 5.8 (3.4); 13×13, 256 at 14×14
-24 → 0.5 (0.2); 51×5, 96 at 28×28 41 → 0.8 (0.2).
+XLA:CPU is slow at these, and one sum over all taps would be thousands of operations. Milliseconds of a float32 layer on
+two cores, plain → here (onnxruntime): 31×31, 64 channels at 56×56 330 → 5.8 (3.4); 13×13, 256 at 14×14 24 → 0.5 (0.2);
+51×5, 96 at 28×28 41 → 0.8 (0.2).
 """
 
 import math
@@ -19,17 +19,17 @@ from jaxops.kernels.convolution.grouped import MOST_TERMS, as_sum
 from jaxops.kernels.convolution.window_slices import to_channels_first, to_channels_last, zero_padded
 from jaxops.shapes.nn.windows import Windows
 
-# Of padded data (N, d1, …, dn, C) and filters (k1·…·kn, M), those of one group after the other: (N, o1, …, on, M).
+# Returns (N, o1, …, on, M) for padded data (N, d1, …, dn, C) and filters (k1·…·kn, M).
 Convolve = Callable[[jax.Array, jax.Array, Windows], jax.Array]
 
 
 def large_by_channel(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """A large filter for each channel, a few rows of places at a time, as `by_channel`."""
+    """Computes a convolution with one large filter for each channel: a loop over rows of the filters."""
     return _by_rows(x, w, windows, channel_sum)
 
 
 def large_as_sum(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """One large filter or more for each channel, a few rows of places at a time, as `as_sum`."""
+    """Computes a convolution with large filters for each channel: a loop of `as_sum` over rows of the filters."""
 
     def convolve(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
         filters = lax.reshape(lax.transpose(w, (1, 0)), (w.shape[1], 1, *windows.kernel))
@@ -39,9 +39,9 @@ def large_as_sum(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> ja
 
 
 def _by_rows(x: jax.Array, w: jax.Array, windows: Windows, convolve: Convolve) -> jax.Array:
-    """Data (N, C, d1, …, dn) and filters (M, 1, k1, …, kn), in C groups: (N, M, o1, …, on).
+    """Returns (N, M, o1, …, on) for data (N, C, d1, …, dn) and filters (M, 1, k1, …, kn) in C groups.
 
-    The rows lie along the longest axis of a filter; those of a step have at most `MOST_TERMS` places, if that can be.
+    The loop runs over the longest axis of a filter. A step has at most `MOST_TERMS` taps, if a row has.
     """
     m, kernel = w.shape[0], windows.kernel
     axis = max(range(len(kernel)), key=kernel.__getitem__)
@@ -62,6 +62,6 @@ def _by_rows(x: jax.Array, w: jax.Array, windows: Windows, convolve: Convolve) -
 
     begins = jnp.arange(0, size * dilation, rows * dilation)
     zeros = lax.full((x.shape[0], *windows.sizes, m), 0, wide)
-    # Derivatives slice the data once more, and need not keep all slices.
+    # A derivative slices the data again, so that it need not store all slices.
     total, _ = lax.scan(jax.checkpoint(add), zeros, (begins, filters))
     return to_channels_first(total).astype(x.dtype)

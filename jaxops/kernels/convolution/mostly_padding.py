@@ -1,7 +1,7 @@
-"""Convolutions whose windows are mostly padding: for each place of a window a product of the data that it sees.
+"""Convolutions whose windows are mostly padding: for each tap, a product of the data that it meets.
 
-Such are those of DeepLab, dilated by 12, 24 and 36. Milliseconds of a float32 layer of 3×3 on two cores, plain → here
-(onnxruntime, which leaves out what is outside, too): 960→256 at 14×14, dilated by 12 6.0 → 1.7 (1.3), by 36 5.4 → 0.7
+DeepLab has such convolutions, dilated by 12, 24 and 36. Milliseconds of a float32 layer of 3×3 on two cores, plain →
+here (onnxruntime, which skips padding, too): 960→256 at 14×14, dilated by 12 6.0 → 1.7 (1.3), by 36 5.4 → 0.7
 (0.7); 512→256 at 28×28, by 12 9.3 → 5.1 (5.5), by 6, where 0.73 of the windows are data, 9.2 → 8.0 (7.0); 256→256 at
 14×14, by 6 2.0 → 1.0 (0.8), by 4, with 0.66, 1.6 → 1.6 (0.9).
 """
@@ -21,8 +21,11 @@ from jaxops.static import Sizes
 
 
 class _Seen(NamedTuple):
-    """The data that one tap of the windows sees along an axis: the first window with data there, the first element, and
-    the number of such windows."""
+    """The data that one tap meets along an axis, in all windows.
+
+    window: the first window whose tap meets data. entry: the element that it meets. windows: the number of such
+    windows.
+    """
 
     window: int
     entry: int
@@ -30,7 +33,7 @@ class _Seen(NamedTuple):
 
 
 def _seen(windows: Windows, sizes: Sizes) -> list[list[_Seen]]:
-    """For each axis, and each tap of a window along it."""
+    """Returns the data that taps meet: a list for each axis, with an entry for each tap along it."""
     by_axis = []
     for axis, size in enumerate(sizes):
         step, taps = windows.strides[axis], []
@@ -43,13 +46,16 @@ def _seen(windows: Windows, sizes: Sizes) -> list[list[_Seen]]:
 
 
 def share(windows: Windows, sizes: Sizes) -> float:
-    """Returns the part of all windows that is not padding, for data of these sizes."""
+    """Returns the fraction of window elements that are data, not padding, for data of these sizes."""
     each = zip(_seen(windows, sizes), windows.kernel, windows.sizes, strict=True)
     return math.prod(sum(tap.windows for tap in taps) / (count * size) for taps, count, size in each)
 
 
 def by_tap(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
-    """Data (N, C, d1, …, dn), filters (M, C, k1, …, kn): (N, M, o1, …, on). Weights that see no data do not count."""
+    """Returns (N, M, o1, …, on) for data (N, C, d1, …, dn) and filters (M, C, k1, …, kn).
+
+    Taps that meet no data are skipped.
+    """
     data, seen, zero, last = to_channels_last(x), _seen(windows, x.shape[2:]), x.dtype.type(0), x.ndim - 1
     strides, parts = (1, *windows.strides, 1), []
     for tap in positions(windows):

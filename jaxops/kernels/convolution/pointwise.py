@@ -1,4 +1,4 @@
-"""Pointwise convolutions: products of all places with all filters."""
+"""Pointwise convolutions: matrix products of all positions with all filters."""
 
 import dataclasses
 import math
@@ -15,26 +15,29 @@ from jaxops.kernels.matmul.vector import row_product
 from jaxops.kernels.target import Target
 from jaxops.shapes.nn.windows import Windows
 
-# XLA:CPU multiplies matrices by YNNPACK, in few and uneven parts, and convolves by Eigen, in many: a small product is
-# faster as a pointwise convolution. Microseconds on two cores, product → convolution (onnxruntime): 196 rows 112→672
-# 220 → 170 (145), 80→200 67 → 46 (38); 784 rows 64→256 200 → 170 (140); 196 rows 256→1024 565 → 630 (470), 49 rows
-# 160→960 160 → 170 (77). MobileNetV3 takes 0.85 of the time, EfficientNet, SqueezeNet 0.92.
-# Beside products of bfloat16 fewer: MobileNetV3 takes 0.93 of the time, SqueezeNet 0.94, Inception v2 1.00, and 1.02
-# with 12e6. With AMX none: there such a product takes half of the time, from 16 channels and 49 rows on (196 rows
-# 112→672 60 µs, 140 as a convolution of float32; 3136 rows 24→144 65, 100; Intel of the fourth or fifth Xeon).
+# XLA:CPU uses YNNPACK for matrix products, with few and uneven parts, and Eigen for convolutions, with many parts. So a
+# small product is faster as a convolution. Microseconds on two cores, product → convolution (onnxruntime): 196 rows
+# 112→672 220 → 170 (145), 80→200 67 → 46 (38); 784 rows 64→256 200 → 170 (140); 196 rows 256→1024 565 → 630 (470), 49
+# rows 160→960 160 → 170 (77). MobileNetV3 takes 0.85 of the time, EfficientNet, SqueezeNet 0.92. In models with
+# bfloat16 products, the limit is lower: MobileNetV3 takes 0.93 of the time, SqueezeNet 0.94, Inception v2 1.00, but
+# 1.02 with a limit of 12e6. With AMX it is 0: bfloat16 products take half of the time of a float32 convolution, from 16
+# channels and 49 rows on (196 rows 112→672 60 µs against 140; 3136 rows 24→144 65 against 100; Intel Xeon of the fourth
+# or fifth generation).
 _MANY_ROWS, _FEW_MULTIPLICATIONS, _FEW_BESIDE_BFLOAT16 = 100, 30e6, 8e6
-# From this many times as many data and results of an image as weights on, a product for each image is faster than one
-# for which XLA puts the channels of all images side by side, for each of both gradients once more. Milliseconds of four
-# layers and their gradients, 4 images, one product → these: 64↔256 at 56×56 66 → 50, 128↔512 at 28×28 41 → 37, 24↔72 at
-# 56×56 8.1 → 4.1, 112↔672 at 14×14 16 → 13; but 256↔1024 at 14×14 22 → 31, 160↔960 at 7×7 3.8 → 5.5.
+# If data and result of an image have at least this many times as many elements as the weights, a product for each image
+# is faster. For one product, XLA transposes the images of a batch, and again for each of both gradients. Milliseconds
+# of four layers and their gradients, 4 images, one product → one for each image: 64↔256 at 56×56 66 → 50, 128↔512 at
+# 28×28 41 → 37, 24↔72 at 56×56 8.1 → 4.1, 112↔672 at 14×14 16 → 13; but 256↔1024 at 14×14 22 → 31, 160↔960 at 7×7 3.8 →
+# 5.5.
 _LARGE_IMAGES = 2
-# The most weights of `row_product`, which takes up to a third longer than XLA's loop for a row, and twice the time for
-# more. MobileNetV3 starts in 0.95 of the time, against 65,536 weights, and a call takes 0.98.
+# `row_product` is used for at most this many weights: it takes up to a third longer than XLA's loop, for more weights
+# twice as long, but compiles faster. MobileNetV3 starts in 0.95 of the time of a limit of 65,536, and its call takes
+# 0.98.
 _FEW_WEIGHTS = 1 << 18
 
 
 def as_product(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """A pointwise convolution: one matrix product; of large images and few weights one for each image."""
+    """Computes a pointwise convolution as one matrix product; for large images and few weights, one for each image."""
     if any(s != 1 for s in windows.strides):
         x = shifted(x, (0,) * len(windows.kernel), windows)
     (n, c), m, size = x.shape[:2], w.shape[0], math.prod(windows.sizes)
@@ -47,7 +50,7 @@ def as_product(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.
 
 
 def product_last(target: Target, x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """A pointwise convolution, channels last: one matrix product, or a small convolution."""
+    """Computes a pointwise convolution with channels last as one matrix product; a small one as a `lax` convolution."""
     rows = window_count(x, windows)
     if not target.prepared or not _is_small_product(target, x, w, rows):
         return only_product_last(x, w, windows, group)
@@ -58,7 +61,7 @@ def product_last(target: Target, x: jax.Array, w: jax.Array, windows: Windows, g
 
 
 def only_product_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """A pointwise convolution, channels last: one matrix product."""
+    """Computes a pointwise convolution with channels last as one matrix product."""
     if any(s != 1 for s in windows.strides):
         x = shifted(x, (0,) * len(windows.kernel), windows)
     y = dot(to_channels_last(x), lax.reshape(w, w.shape[:2]), (((x.ndim - 1,), (1,)), ((), ())), x.dtype)

@@ -1,4 +1,4 @@
-"""The forms of a convolution that are fast on a CPU, where XLA runs some shapes of its own many times slower."""
+"""Chooses the fastest form of a convolution on a CPU, where XLA's own is many times slower for some shapes."""
 
 import functools
 import math
@@ -14,24 +14,25 @@ from jaxops.kernels.target import Target
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Sizes
 
-# From this many channels per group on XLA's own convolution is the fastest with groups, too, where it is not pointwise.
+# With at least this many channels per group, XLA's own grouped convolution is the fastest, unless it is pointwise.
 _WIDE_GROUP = 16
-# Up to this many a channel of every group at a time is the fastest, where the groups fill vectors of AVX-512: 240
-# channels in 60 groups at 14×14 take as long as by `as_sum`, 152 in 19 1.35 times as long as by `columns_by_group`.
+# With at most this many channels per group, `by_member` is the fastest, if the number of groups is a multiple of a
+# vector of AVX-512. Otherwise it is not: 240 channels in 60 groups at 14×14 take as long as by `as_sum`, 152 in 19
+# groups 1.35 times as long as by `columns_by_group`.
 _NARROW_GROUP, _VECTOR = 8, 16
 
 
 def cpu_form(target: Target, x: Sizes, w: Sizes, windows: Windows, group: int) -> Any:
-    """The fastest form of this convolution on a CPU; None for a plain `lax` convolution.
+    """Returns the fastest form of this convolution on a CPU; None for a plain `lax` convolution.
 
-    In a specialized program the data are channels last; filters may be in any layout where they are prepared, and few
-    are turned at each call where they are not: `jit(apply)` takes 1.2 of the time with prepared filters for ResNet-50,
-    where channels first took 1.5, and 1.5 for EfficientNet-B0, where they took 1.9.
+    In a specialized program, data have channels last. If filters are prepared, they may have any layout; if not, forms
+    that transpose few filters at each call are chosen: `jit(apply)` takes 1.2 times as long as with prepared filters
+    for ResNet-50 (1.5 with channels first), and 1.5 times for EfficientNet-B0 (1.9 with channels first).
 
     Milliseconds of a float32 layer on two cores, plain → this form (onnxruntime): pointwise 64→256 at 56×56
     2.2 → 0.7 (0.8); depthwise 96 at 56×56 10 → 0.2 (0.2); 32 groups of 4 11.6 → 0.6 (0.7); 3×3 512→512 at 7×7
-    4.3 → 1.9 (1.2). Channels last, ResNet-50 takes 0.8 of the time, ConvNeXt-T 0.35. What gains nothing: a
-    BatchNormalization folded into the filters (1.0 for ResNet-50, DenseNet-121 and Inception v2: XLA fuses it).
+    4.3 → 1.9 (1.2). With channels last, ResNet-50 takes 0.8 of the time, ConvNeXt-T 0.35. Folding a BatchNormalization
+    into the filters gains nothing (1.0 for ResNet-50, DenseNet-121 and Inception v2: XLA fuses it).
     """
     taps, complete = math.prod(windows.kernel), target.specialized
     is_static = all(isinstance(d, int) for d in x[2:])
@@ -45,8 +46,8 @@ def cpu_form(target: Target, x: Sizes, w: Sizes, windows: Windows, group: int) -
     if complete and group == 1:
         return functools.partial(dense_last, target)
     if taps > MOST_TERMS:
-        # Filters of one channel for one group, as of a Fourier transform, are the columns of a matrix: XLA's own takes
-        # 0.3 ms for 258 of 256 places, `large_as_sum` 2.9.
+        # Filters for one channel in one group (a Fourier transform, say) are the columns of a matrix: XLA's convolution
+        # takes 0.3 ms for 258 filters of 256 elements, `large_as_sum` 2.9.
         if group == 1 or w[1] > 1 or taps // max(windows.kernel) > MOST_TERMS:
             return None
         return large_by_channel if complete and w[0] == group else large_as_sum
@@ -60,6 +61,6 @@ def cpu_form(target: Target, x: Sizes, w: Sizes, windows: Windows, group: int) -
         return columns_by_group
     if group > 1:
         return as_sum if taps * w[1] <= MOST_TERMS else as_columns
-    # The columns hold `taps` copies of the data. They pay off while they have fewer elements than the weights.
+    # The columns hold `taps` copies of the data, which pays if they have at most as many elements as the weights.
     columns = x[0] * w[1] * taps * math.prod(windows.sizes)
     return as_columns if isinstance(columns, int) and columns <= math.prod(w) else None

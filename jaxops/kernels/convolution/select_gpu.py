@@ -1,14 +1,14 @@
-"""The forms of a convolution that are fast on a GPU, channels last, where weights are prepared.
+"""Chooses the fastest form of a convolution on a GPU, channels last, for prepared weights.
 
-XLA gives convolutions to cuDNN, each of which it tries in many ways before the first call. Milliseconds of a call, of
-many in a row, on an H200 (TF32, JAX 0.11, convolutions in graphs of CUDA: `compiler.xla_options`):
+XLA hands convolutions to cuDNN, and tries many algorithms for each before the first call. Milliseconds of a call, in a
+series of calls, on an H200 (TF32, JAX 0.11, convolutions in CUDA graphs: `compiler.xla_options`):
 
 | | EfficientNet-B0 | MobileNetV3-L | ResNet-50 | ConvNeXt-T |
 |---|---|---|---|---|
 | one image, plain convolutions | 0.45 | 0.35 | 0.59 | 0.75 |
 | pointwise ones as products | 0.30 | 0.26 | 0.51 | 0.75 |
 | and depthwise ones as sums | 0.29 | 0.24 | 0.51 | 0.58 |
-| and all others channels last | 0.29 | 0.23 | 0.49 | 0.58 |
+| and the remaining ones channels last | 0.29 | 0.23 | 0.49 | 0.58 |
 | 16 images, pointwise ones as products | 0.95 | 0.68 | 1.60 | 2.41 |
 | and depthwise ones as sums | 1.14 | 0.70 | 1.60 | 3.41 |
 """
@@ -27,16 +27,17 @@ from jaxops.kernels.convolution.window_slices import to_channels_first, to_chann
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Sizes
 
-# The most places of a filter for each channel: each is a slice in the program.
+# The largest number of taps of a depthwise filter: each tap is a slice in the program.
 _MOST_TAPS = 64
-# The most terms of all its sums. XLA computes them again in each loop that reads the result, such as those of a
-# normalization. That costs nothing while a layer takes as long as to start it, which one image does: the first layers
-# of ConvNeXt-T have 15 million terms. With 16 images, 5×5 of 672 channels at 14×14 takes 1.28, by itself.
+# The largest number of terms in all sums of a depthwise convolution. XLA computes the sums again in each loop that
+# reads the result, such as those of a normalization. This costs nothing while launching a kernel takes as long as
+# running it, as for one image: the first layers of ConvNeXt-T have 15 million terms. With 16 images, 5×5 of 672
+# channels at 14×14 takes 1.28 of the time even without such loops.
 _MOST_TERMS = 1 << 24
 
 
 def gpu_form(x: Sizes, w: Sizes, windows: Windows, group: int) -> Any:
-    """The fastest form of this convolution on a GPU; None for a plain `lax` convolution."""
+    """Returns the fastest form of this convolution on a GPU; None for a plain `lax` convolution."""
     taps = math.prod(windows.kernel)
     if not all(isinstance(d, int) for d in x[2:]) or 0 in (*x[1:], *w, *windows.sizes):
         return None
@@ -53,7 +54,7 @@ def _has_few_terms(x: Sizes, windows: Windows, taps: int) -> bool:
 
 
 def by_channel(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """A filter for each channel: a sum of shifted data, which XLA makes a part of the loops around it."""
+    """Computes a depthwise convolution as a sum of shifted data, which XLA fuses into the loops around it."""
     wide = accumulation_type(x.dtype)
     data = to_channels_last(zero_padded(x, windows).astype(wide))
     filters = lax.transpose(lax.reshape(w.astype(wide), (w.shape[0], math.prod(windows.kernel))), (1, 0))

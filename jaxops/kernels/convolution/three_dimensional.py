@@ -1,4 +1,4 @@
-"""A convolution over three or more axes as sums of convolutions of planes, without the first of these axes.
+"""Convolutions over three or more axes, as sums of convolutions over all of these axes but the first.
 
 Over three axes XLA:CPU takes two to five times as long. Milliseconds of a float32 layer on two cores, plain → sums
 (onnxruntime): 3×3×3, 64 channels at 8×56×56 88 → 27 (32), 128 at 4×28×28 31 → 12 (15), 256 at 2×14×14 12 → 6 (7),
@@ -18,15 +18,15 @@ from jaxops.kernels.convolution.window_slices import to_channels_first, to_chann
 from jaxops.kernels.target import Target
 from jaxops.shapes.nn.windows import Windows
 
-# One convolution with the filters of all places along the first axis takes 0.9 of the time of one for each place,
-# unless more than this part of its results belongs to no window: 1.1 of the time for 17 of 100, 1.3 for 33.
+# One convolution with the filters of all positions along the first axis takes 0.9 of the time of one for each position,
+# unless more than this part of its results is unused: 1.1 of the time for 17 of 100, 1.3 for 33.
 _MOST_UNUSED = 0.1
 
 
 class _Tap(NamedTuple):
     """A position along the first axis of a window.
 
-    Windows `first` to `end` have data there: every `stride`-th plane from `plane` on.
+    At this position, the windows `first` to `end` meet data: every `stride`-th plane, from `plane` on.
     """
 
     position: int
@@ -36,10 +36,10 @@ class _Tap(NamedTuple):
 
 
 def as_planes(target: Target, x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """The convolution of data (N, C, d1, …, dn) with filters (M, C, k1, …, kn), in one group: (N, M, o1, …, on).
+    """Returns (N, M, o1, …, on), the convolution of data (N, C, d1, …, dn) with filters (M, C, k1, …, kn) in one group.
 
-    Channels are last inside. Winograd's products would take 0.97 of a call of a ResNet-18 over three axes, which would
-    start in 1.7 of the time.
+    It works with channels last. Winograd's products are not used: a ResNet-18 over three axes would take 0.97 of a
+    call, but start in 1.7 of the time.
     """
     size, stride, m = windows.sizes[0], windows.strides[0], w.shape[0]
     inner = replace(windows, **{name: values[1:] for name, values in vars(windows).items()})
@@ -70,11 +70,11 @@ def as_planes(target: Target, x: jax.Array, w: jax.Array, windows: Windows, grou
 
 
 def _taps(depth: int, windows: Windows) -> list[_Tap]:
-    """Those that meet data of `depth` planes, and not padding alone."""
+    """Returns the positions that meet data in some windows, for data of `depth` planes."""
     size, stride, dilation, (lo, _) = windows.sizes[0], windows.strides[0], windows.dilations[0], windows.pads[0]
     taps = []
     for k in range(windows.kernel[0]):
-        begin = k * dilation - lo  # the plane that the first window has there; before 0 are those of the padding
+        begin = k * dilation - lo  # the plane that the first window meets; negative ones are padding
         first, end = max(0, -(begin // stride)), min(size, (depth - 1 - begin) // stride + 1)
         if first < end:
             taps.append(_Tap(k, first, end, begin + first * stride))

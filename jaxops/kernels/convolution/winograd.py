@@ -2,9 +2,9 @@
 
 Two neighbours of a row, y0 = d0·g0 + d1·g1 + d2·g2 and y1 = d1·g0 + d2·g1 + d3·g2, are z0 + z1 + z2 and z1 - z2 - z3
 of the products z0 = (d0 - d2)·g0, z1 = (d1 + d2)/2·(g0 + g1 + g2), z2 = (d2 - d1)/2·(g0 - g1 + g2) and
-z3 = (d1 - d3)·g2. A number that is not finite reaches the results that it reaches without (an infinity may become a
-NaN), and the error is that of the sum itself. Along both axes it would be 16 products for 36, with one NaN in all four
-results, and filters of 16/9 of their size.
+z3 = (d1 - d3)·g2. A number that is not finite affects the same results as in the plain form (but an infinity may give
+a NaN), and the rounding error is as large as that of the plain sum. Along both axes it would be 16 products instead of
+36, but one NaN would affect all four results, and filters would have 16/9 of their size.
 
 Source: S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin and S. Gray, arXiv:1509.09308.
 """
@@ -21,28 +21,30 @@ from jaxops.kernels.matmul.dot import dot
 from jaxops.kernels.target import Target
 from jaxops.shapes.nn.windows import Windows
 
-# Multiplications of the plain form. What is smaller gains no more than it takes to compile. Milliseconds of a float32
+# Multiplications of the plain form. With fewer, the gain is not worth the compile time. Milliseconds of a float32
 # layer on two cores, plain → this form (onnxruntime), with jaxlib 0.10 and 0.12: 64 channels at 56×56 1.4 → 1.2 and
 # 1.3 → 0.9 (1.0), 256 at 14×14 1.5 → 1.1 and 1.3 → 0.9 (1.0), 512 at 7×7 2.1 → 1.5 and 2.1 → 1.3 (1.2); 64→96 at
 # 28×28 0.5 → 0.5 and 0.5 → 0.3 (0.4), 128→32 at 14×14 0.13 → 0.13 and 0.14 → 0.08 (0.07).
 _FEWEST, _FEWEST_IN_FEW_PARTS = 40e6, 100e6
-# In bfloat16, beside the faster one in float32: 64 channels at 56×56 1.2 → 0.75 ms, 256 at 14×14 1.0 → 0.65, 512 at 7×7
-# 1.5 → 1.0, 128→192 at 14×14 0.53 → 0.32, 192→320 at 7×7 0.47 → 0.25, 64→256 at 13×13 0.35 → 0.35 (jaxlib 0.10).
+# The same limit for bfloat16 products. The faster form in float32 → here: 64 channels at 56×56 1.2 → 0.75 ms, 256 at
+# 14×14 1.0 → 0.65, 512 at 7×7 1.5 → 1.0, 128→192 at 14×14 0.53 → 0.32, 192→320 at 7×7 0.47 → 0.25, 64→256 at 13×13 0.35
+# → 0.35 (jaxlib 0.10).
 _FEWEST_IN_BFLOAT16 = 25e6
-# XLA that does not divide batches cuts such a product into four to eight parts, of different sizes.
+# XLA of JAX 0.10, which does not divide batches, cuts such a product into four to eight parts of different sizes.
 _MOST_CORES = 4
-# Products to keep until they are summed, for each channel of the data and in all. With more, memory takes the time that
-# is won: 64 channels at 56×56 and a batch of eight (9.6 million) 11 → 16 ms, 256 channels (4.8 million) 18 → 13. So it
-# does with more data, of which there are twice as many: 64→8 at 128×128 and a batch of four.
+# The largest number of products that are in memory at a time, per channel of the data and in all. With more, memory
+# accesses cost what is gained: 64 channels at 56×56 and a batch of eight (9.6 million) 11 → 16 ms, but 256 channels
+# (4.8 million) 18 → 13. The transformed data, twice as large as the data, has the same limit: 64→8 at 128×128 and a
+# batch of four.
 _MOST_BY_CHANNEL, _MOST = 40_000, 6_000_000
-# Fewer filters take XLA's own convolution as long as this many: 64→8 at 128×128 3.0 → 1.3 ms (1.5).
+# For fewer filters, XLA's own convolution takes as long as for this many: 64→8 at 128×128 3.0 → 1.3 ms (1.5).
 _FILTERS = 16
 
 
 def pays(target: Target, x: jax.Array, w: jax.Array, windows: Windows, narrow: bool) -> bool:
-    """Tells whether this form is the faster one for data (N, C, d1, d2) and filters (M, C, k, 3), in one group.
+    """Tells whether this form is faster for data (N, C, d1, d2) and filters (M, C, k, 3), in one group.
 
-    narrow: whether its products are of bfloat16.
+    narrow: whether its products are computed in bfloat16.
     """
     if (
         not target.prepared
@@ -63,7 +65,7 @@ def pays(target: Target, x: jax.Array, w: jax.Array, windows: Windows, narrow: b
 
 
 def convolve(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
-    """The convolution of data (N, d1, d2, C), channels last, with filters (M, C, k, 3): (N, o1, o2, M)."""
+    """Returns (N, o1, o2, M), the convolution of data (N, d1, d2, C) with filters (M, C, k, 3)."""
     (n, rows, width, c), (m, _, taps, _) = x.shape, w.shape
     (above, _), (left, _) = windows.pads
     height, columns = windows.sizes
@@ -81,7 +83,7 @@ def convolve(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
     z0, z1, z2, z3 = _parts(lax.reshape(z, (4, n, rows, pairs, taps, m)), 0)
 
     def summed(z: jax.Array) -> jax.Array:
-        """The products of all taps of a column; those of tap k belong to the result k rows further up."""
+        """Sums the products of all taps of a column; those of tap k belong to the result k rows above."""
         shifts = [(above - k, height - above + k - rows, 0) for k in range(taps)]
         parts = zip(_parts(z, 3), shifts, strict=True)
         return functools.reduce(lax.add, (lax.pad(z, zero, [(0, 0, 0), s, (0, 0, 0), (0, 0, 0)]) for z, s in parts))

@@ -1,14 +1,13 @@
-"""A product with weights of a few bits, in blocks that share a scale.
+"""Matrix products with weights of a few bits, in blocks that share a scale.
 
-XLA makes floats of all weights at each call before it multiplies, eight times the bytes of 4 bits. On a CPU one row is
-a sum of blocks instead, in one loop without floats in memory; and more rows are multiplied by panels of floats that
-stay in a cache. The weights of each place in a byte are a matrix of their own, which meets its columns of the other
-operand: to lay them side by side takes longer than the product.
+In the plain form, XLA converts all weights to floats at each call, which are eight times as large as 4 bits. On a CPU,
+one or two rows are multiplied as sums over blocks, in one loop that stores no floats; more rows are multiplied with
+panels of floats, which stay in the cache. The weights at one position in all bytes form a matrix, which is multiplied
+with the corresponding columns of the other operand: interleaving the positions would take longer than the product.
 
-On two cores of AMD, in µs, with float32 weights, as XLA has it, in panels, as sums: 1×768×2048 160, 640, 220, 60;
-2 rows 180, –, 340, 170; 4 rows 350, 3500, 300, 260; 64 rows of 768×3072 2060, 6500, 2100. A token of a Llama of 110
-million weights takes 14.5 ms with float32, 18.1 in panels, 6.2 with sums. A sum takes 25 to 35 ms to compile, panels
-take 50.
+Microseconds on two AMD cores, for float32 weights, plain form, panels, sums: 1×768×2048 160, 640, 220, 60; 2 rows 180,
+–, 340, 170; 4 rows 350, 3500, 300, 260; 64 rows of 768×3072 2060, 6500, 2100. A token of a Llama of 110 million weights
+takes 14.5 ms with float32, 18.1 with panels, 6.2 with sums. Sums take 25 to 35 ms to compile, panels 50.
 """
 
 import math
@@ -25,18 +24,18 @@ from jaxops.kernels.matmul.dot import Multiply, bilinear, dot
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
 
-# The weights of a panel; and of the smallest matrix for which a loop pays.
+# The number of weights in a panel, and in the smallest matrix for which a loop pays.
 _PANEL = 1 << 19
 _FEWEST = 1 << 16
-# Of a sum: the most rows for which it pays, and how many terms it has. XLA fuses what it reads at most fifteen times,
-# and the fewer the terms, the longer they are.
+# Sums pay for at most `_FEW_ROWS` rows. A sum has 4 to 15 terms: XLA fuses an operand into at most fifteen readers, and
+# fewer terms are longer.
 _FEW_ROWS, _FEWEST_TERMS, _MOST_TERMS = 2, 4, 15
-# From here on float32 has integers alone: its last bits are one of these.
+# From 2^23 on, neighbouring float32 numbers differ by 1, so the lowest bits of such a number are an integer.
 _INTEGERS = 1 << 23
 
 
 def unpacked(x: jax.Array, bits: int) -> jax.Array:
-    """Returns the elements in bytes, the lowest bits first: uint8, the last axis 8 / bits times as long."""
+    """Unpacks the elements of bytes, the lowest bits first: returns uint8, the last axis 8 / bits times as long."""
     if bits == 8:
         return x
     elements = jnp.stack(_places(x, bits), -1)
@@ -90,12 +89,12 @@ def _packed(codes: jax.Array, block: int, bits: int) -> jax.Array:
 
 
 def _places(x: jax.Array, bits: int) -> list[jax.Array]:
-    """The elements at each place in a byte, the lowest first."""
+    """Returns the elements at each position in a byte, the lowest bits first."""
     return [(x >> np.uint8(shift)) & np.uint8(2**bits - 1) for shift in range(0, 8, bits)]
 
 
 def _floats(elements: jax.Array, scales: jax.Array, *zeros: jax.Array, middle: int) -> jax.Array:
-    """(elements - zero) · scale, (N, elements of all blocks)."""
+    """Returns (elements - zero) · scale, of shape (N, elements of all blocks)."""
 
     def of_blocks(x: jax.Array) -> jax.Array:
         return lax.broadcast_in_dim(x.astype(jnp.float32), elements.shape, (0, 1))
@@ -125,7 +124,7 @@ def _in_panels(a: jax.Array, b: jax.Array, scales: jax.Array, *zeros: jax.Array,
         floats = [_floats(place, *more, middle=2 ** (bits - 1)) for place in _places(codes, bits)]
         return None, sum(bilinear(multiply, w, x, rows) for w, x in zip(floats, columns, strict=True))
 
-    # The last panel begins earlier where the sizes do not divide N.
+    # If N is not a multiple of a panel, the last panel begins earlier, and overlaps the one before.
     _, products = lax.scan(panel, None, np.minimum(np.arange(count) * size, n - size).astype(np.int32))
     before = lax.reshape(products[:-1], ((count - 1) * size, rows))
     y = lax.concatenate([before, products[-1, count * size - n :]], 0)
@@ -140,14 +139,16 @@ def _as_sums(a: jax.Array, b: jax.Array, scales: jax.Array, *zeros: jax.Array, b
     def of_terms(x: jax.Array) -> jax.Array:
         return lax.reshape(x, (1, n, count, blocks // count, *x.shape[2:], *[1] * (3 - x.ndim)))
 
-    # A concatenation lies in memory. A transpose would be a part of the loop, which would do it for each row of `b`.
+    # A concatenation is stored in memory. A transpose would be fused into the loop and computed for each row of `b`.
     columns = lax.reshape(a, (1, rows, 1, count, blocks // count, size, per_byte))
     x = lax.concatenate([columns[..., place] * np.float32(2.0 ** (-bits * place)) for place in range(per_byte)], 0)
-    # With `x` behind the barrier no part depends on weights alone: none is prepared as floats, or taken out of a loop.
+    # With `x` in the same barrier, no part depends on weights alone, so none is prepared as floats or moved out of a
+    # user's loop.
     codes, by, x, *zero = lax.optimization_barrier((of_terms(b), of_terms(scales), x, *map(of_terms, zeros)))
 
     def product(place: int) -> jax.Array:
-        """The bits stay at their place: the element, its zero, and one over each column are that multiple."""
+        """Returns the products at one position in the bytes. Bits are not shifted: elements and zeros are multiples of
+        2^(bits · place), and `x[place]` is divided by that number."""
         unit = 2 ** (bits * place)
         word = (codes & np.uint8((2**bits - 1) * unit)).astype(jnp.uint32) | np.float32(_INTEGERS).view(np.uint32)
         number = lax.bitcast_convert_type(word, jnp.float32) - np.float32(_INTEGERS)
@@ -160,7 +161,7 @@ def _as_sums(a: jax.Array, b: jax.Array, scales: jax.Array, *zeros: jax.Array, b
 
 
 def _terms(blocks: int) -> int:
-    """How many terms are added up, each of as many blocks."""
+    """Returns the number of terms of a sum; each has the same number of blocks."""
     return max(count for count in range(1, _MOST_TERMS + 1) if blocks % count == 0)
 
 
@@ -168,7 +169,7 @@ def _select(target: Target, a: Any, b: Any, *_: Any, bits: int) -> Any:
     k = a.shape[-1]
     if target.platform != "cpu" or not all(isinstance(d, int) for d in (k, *b.shape)):
         return None
-    # An infinite scale times a zero would be NaN in columns beyond K.
+    # If the last block extends beyond K, an infinite scale times 0 would give NaN there.
     fills = k == b.shape[1] * b.shape[2] * (8 // bits)
     if not fills or b.shape[0] * k < _FEWEST:
         return None

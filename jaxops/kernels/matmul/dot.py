@@ -1,10 +1,9 @@
-"""Products of float32 at the precision that `jax.default_matmul_precision` names, on a CPU too.
+"""Float32 matrix products with the precision of `jax.default_matmul_precision`, on a CPU too.
 
-XLA:CPU multiplies float32 exactly, whatever is asked for. A processor that is fast at products of bfloat16 takes a
-third (AMX) or a half (AVX512-BF16 of AMD) of the time for such a product. The error of an element is then about 4e-3
-of the scale of its terms, where float32 has 1e-6. Three such products in place of one, which "high" allows, have 2e-5;
-they took 1.3 times as long as float32 (AMX, geometric mean of 13 models), and the memory of twice the weights, so
-"high" is float32 here.
+XLA:CPU multiplies in float32, whatever the precision. Some processors need a third (AMX) or a half (AVX512-BF16 of AMD)
+of the time for a bfloat16 product. The error of an element is then about 4e-3 of the scale of its terms, with float32
+1e-6. Three bfloat16 products in place of one, which the precision "high" allows, have 2e-5. But they took 1.3 times as
+long as float32 (AMX, geometric mean of 13 models), and twice the memory of the weights, so "high" is float32 here.
 """
 
 import math
@@ -22,35 +21,38 @@ from jaxops.kernels.matmul.vector import column_product
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
 
-# JAX's names for products of bfloat16.
+# JAX's names of the precisions that allow bfloat16 products.
 _BFLOAT16 = {"bfloat16", "BF16_BF16_F32"}
-# The features of a processor, as Linux names them, that make them faster than those of float32: AMX; AVX512-BF16 where
-# it adds up twice as many terms a cycle as float32. AMD's does (64×768×3072 1.8 → 0.9 ms). On a processor of another
-# kind, whose maker was not noted, they took 1.3 → 2.0.
+# The features of a processor (as Linux names them) with which bfloat16 products are faster than float32: AMX, and
+# AVX512-BF16 if it adds twice as many terms per cycle as float32. AMD's does (64×768×3072 1.8 → 0.9 ms). On another
+# processor, whose maker was not recorded, bfloat16 was slower (1.3 → 2.0).
 _AMX = {"amx_bf16"}
 _FAST = _AMX, {"avx512_bf16", "AuthenticAMD"}
-# With this many columns, as of the words of a language model, weights (K, N) are kept as (N, K): the file has them so
-# for the embedding, and no second table is made. In JAX 0.11 both are as fast; for 0.10 see `_in_panels`.
+# With at least this many columns (the vocabulary of a language model, say), weights (K, N) are prepared as (N, K): the
+# file has this table for the embedding, so no second one is made. In JAX 0.11 both are as fast; for 0.10 see
+# `_in_panels`.
 _MANY_COLUMNS = 40_000
-# A row times a matrix takes as long as to read the matrix: 1×768×3072 0.6 ms, in bfloat16 2.8.
+# Fewer rows are multiplied in float32: for one row, the time is that of reading the matrix (1×768×3072 0.6 ms, in
+# bfloat16 2.8).
 _FEW_ROWS = 8
 # See `_reads_rows`.
 _TURNED_ROWS = 100
-# See `_in_panels`: the bytes of weights, those of a panel, and the most rows, for (K, N) the fewest.
+# See `_in_panels`: weights of more bytes, the bytes of a panel, the largest number of rows, and for (K, N) the
+# smallest.
 _LARGE, _PANEL, _MOST_PANEL_ROWS, _FEWEST_OF_COLUMNS = 32 << 20, 4 << 20, 95, 49
 
 
 def in_bfloat16(target: Target, a: Any, b: Any, rows: Any) -> bool:
-    """Tells whether a target multiplies these in bfloat16 at the precision asked for.
+    """Tells whether a target multiplies these operands in bfloat16 at the current precision.
 
-    rows: how many of them `b` is multiplied by.
+    rows: the number of rows of `a`.
     """
     return _may_be_bfloat16(a, b, rows) and _is_fast(target)
 
 
 def has_amx(target: Target) -> bool:
-    """Tells whether a processor has AMX, five times as fast at products of bfloat16 as at those of float32; other
-    processors are twice as fast at most."""
+    """Tells whether a processor has AMX, which makes bfloat16 products five times as fast as float32; other processors
+    are at most twice as fast."""
     return target.features >= _AMX
 
 
@@ -66,7 +68,7 @@ def _may_be_bfloat16(a: Any, b: Any, rows: Any) -> bool:
 
 @dataclass(frozen=True)
 class Multiply:
-    """`fn(a, b, **keywords)`, equal for equal functions and keywords."""
+    """The function `fn(a, b, **keywords)` as a hashable object; equal for equal `fn` and keywords."""
 
     fn: Callable[..., Any]
     keywords: tuple[tuple[str, Any], ...]
@@ -76,7 +78,7 @@ class Multiply:
 
 
 def dot(a: Any, b: Any, dimensions: Any, dtype: Any) -> Any:
-    """`lax.dot_general(a, b, dimensions)`, summed in `dtype`, at the precision asked for."""
+    """Returns `lax.dot_general(a, b, dimensions)`, summed in `dtype`, at the current precision."""
     ((over_a, _), (batch, _)) = dimensions
     rows = math.prod(d for axis, d in enumerate(a.shape) if axis not in (*over_a, *batch))
     multiply = Multiply(
@@ -86,8 +88,10 @@ def dot(a: Any, b: Any, dimensions: Any, dtype: Any) -> Any:
 
 
 def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any]) -> Any:
-    """Returns the function of both operands that is faster on a CPU than `lax.dot_general`, for weights that are
-    prepared in another layout, or a row of bfloat16; None where there is none.
+    """Returns a function of both operands that is faster on a CPU than `lax.dot_general`; None where there is none.
+
+    It transposes weights, which is done once where they are prepared, multiplies large matrices in panels, or computes
+    a single row of bfloat16 as two.
 
     operands, params: the types of the operands and the parameters of a `dot_general`.
     """
@@ -99,7 +103,8 @@ def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any])
     rows, (over,) = math.prod(rest), over_b
     turns = target.prepared and (_reads_columns(b, rows) if over == 0 else _reads_rows(b, rows))
     over = 1 - over if turns else over
-    # XLA makes float32 of all weights for one row: a perceptron of four layers takes 10.8 ms, with two rows 1.0.
+    # For one row, XLA converts all bfloat16 weights to float32: a perceptron of four layers takes 10.8 ms, with two
+    # rows 1.0.
     is_row = b.dtype == jnp.bfloat16 and isinstance(rows, int) and rows == 1
     in_panels = _in_panels(target, b, over, rows)
     if not (turns or is_row or in_panels):
@@ -122,27 +127,27 @@ def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any])
 
 def _reads_columns(b: Any, rows: Any) -> bool:
     """Tells whether a CPU multiplies faster with weights (K, N) that are prepared as (N, K)."""
-    # Those of bfloat16 and int8 need not be packed at each call then: 64×768×3072 3.1 → 1.8 and 0.7 → 0.5 ms.
+    # As (N, K), bfloat16 and int8 weights need not be packed at each call: 64×768×3072 3.1 → 1.8 and 0.7 → 0.5 ms.
     return b.dtype in (jnp.bfloat16, jnp.int8) or (b.dtype == jnp.float32 and b.shape[1] >= _MANY_COLUMNS and rows != 1)
 
 
 def _reads_rows(b: Any, rows: Any) -> bool:
     """Tells whether a CPU multiplies faster with weights (N, K) that are prepared as (K, N).
 
-    YNNPACK packs (K, N) faster: 49×512×2048 takes 0.79 → 0.66 ms, 49×160×960 0.15 → 0.11. From 100 rows on what is
-    gained is a few hundredths, and would cost a second copy of many more weights.
+    YNNPACK packs (K, N) faster: 49×512×2048 takes 0.79 → 0.66 ms, 49×160×960 0.15 → 0.11. From 100 rows on the gain is
+    a few percent, which is not worth a second copy of many more weights.
     """
     is_few = isinstance(rows, int) and 1 < rows < _TURNED_ROWS
     return b.dtype == jnp.float32 and is_few
 
 
 def _in_panels(target: Target, b: Any, over: int, rows: Any) -> bool:
-    """Tells whether a CPU multiplies faster with one panel of a large matrix after another.
+    """Tells whether a CPU multiplies a large matrix faster panel by panel.
 
-    XLA of JAX 0.10 packs the matrix at each call, (K, N) from 49 rows on, and takes memory for it from Linux each time,
-    if it is larger than what glibc keeps: 64×768×50257 takes 58 → 22 ms, 32 rows of (N, K) 48 → 16, 8×8192×8192
-    76 → 18, 32×4096×4096 21 → 8. From 96 rows on it multiplies in another way. Where weights are not prepared, (K, N)
-    may be a table of words transposed, which panels would make a second table of at each call.
+    XLA of JAX 0.10 packs the matrix at each call; (K, N) from 49 rows on. If it is larger than the memory that glibc
+    keeps, Linux provides new pages each time: 64×768×50257 takes 58 → 22 ms, 32 rows of (N, K) 48 → 16, 8×8192×8192
+    76 → 18, 32×4096×4096 21 → 8. From 96 rows on XLA multiplies in another way. If weights are not prepared, (K, N) may
+    be the transpose of an embedding table, and panels would copy that table at each call.
     """
     is_large = b.dtype == jnp.float32 and b.size * b.dtype.itemsize > _LARGE
     fewest = _FEWEST_OF_COLUMNS if over == 0 else 2
@@ -167,7 +172,7 @@ def _panels(a: Any, b: Any, over_a: Sequence[int], over: int, options: Mapping[s
 
 
 def matrix_product(a: Any, b: Any, dtype: Any) -> Any:
-    """`jnp.matmul(a, b)`, summed in `dtype`, at the precision asked for."""
+    """Returns `jnp.matmul(a, b)`, summed in `dtype`, at the current precision."""
     if b.ndim == 2:
         return dot(a, b, (((a.ndim - 1,), (0,)), ((), ())), dtype)
     multiply = Multiply(jnp.matmul, (("preferred_element_type", np.dtype(dtype)),))
@@ -176,9 +181,10 @@ def matrix_product(a: Any, b: Any, dtype: Any) -> Any:
 
 
 def bilinear(multiply: Multiply, a: Any, b: Any, rows: Any) -> Any:
-    """`multiply(a, b)`, linear in each operand, at the precision asked for. rows: as in `in_bfloat16`.
+    """Returns `multiply(a, b)`, a function that is linear in each operand, at the current precision.
 
-    It must give float32 for operands of bfloat16. Derivatives are those of `multiply`.
+    multiply: must return float32 for bfloat16 operands. The derivatives are those of `multiply`. rows: as in
+    `in_bfloat16`.
     """
     if _may_be_bfloat16(a, b, rows):
         return _product(a, b, multiply=multiply)
@@ -188,7 +194,7 @@ def bilinear(multiply: Multiply, a: Any, b: Any, rows: Any) -> Any:
 def _narrowed(a: Any, b: Any, multiply: Multiply) -> Any:
     @jax.custom_jvp
     def run(a: Any, b: Any) -> Any:
-        # Behind the barrier XLA moves no transpose into the product: not all that it would make runs in bfloat16.
+        # The barrier keeps XLA from moving a transpose into the product, as not each such product runs in bfloat16.
         return multiply(*(lax.optimization_barrier(x.astype(jnp.bfloat16)) for x in (a, b)))
 
     def rule(values: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -209,10 +215,11 @@ _product = NamedCall("bfloat16_product", lambda a, b, multiply: multiply(a, b), 
 
 
 def _in_fours_or_wide(a: Any, b: Any, multiply: Multiply) -> Any:
-    """A product of int8 that a GPU of CUDA computes right.
+    """Computes a product of int8 so that a CUDA GPU returns the right sums.
 
-    XLA may hand it to Triton, which doubles the sums of small results (JAX 0.11, H200): 8×33×8, or batches of 1×4×4.
-    One product without batches goes to cuBLAS instead, where the terms of a sum are a multiple of four.
+    XLA may hand it to Triton, which doubles the sums of small results (JAX 0.11, H200): 8×33×8, or batches of 1×4×4. If
+    the number of terms is a multiple of four, XLA hands a product without batch axes to cuBLAS instead. A product with
+    batch axes is computed in int32.
     """
     (over, (batch, _)) = dict(multiply.keywords).get("dimension_numbers", ((), ((0,), (0,))))
     if batch or len(over[0]) != 1:

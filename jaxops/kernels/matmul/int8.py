@@ -1,9 +1,9 @@
-"""Products of 8-bit integers with zero points, as products of int8, or uint8 and int8, whose sums are int32.
+"""Products of 8-bit integers with zero points, as products of int8, or of uint8 and int8, with int32 sums.
 
-XLA:CPU has fast instructions for these, and for no other pair of integers. So uint8 becomes int8, or int8 uint8, by a
-shift of 128, and zero points are taken out of the sums:
-Σ (a - z)·(b - w) = Σ a·b - z·Σ b - w·Σ a + K·z·w. All of it wraps around in 32 bits alike, so the result is exact
-where the true sum fits. Milliseconds on two cores, int32 → this form (float32): 512×768 times 768×3072, 35 → 8 (12).
+XLA:CPU has fast instructions for these pairs of types only. So uint8 becomes int8, or int8 becomes uint8, by a shift of
+128, and zero points are taken out of the sums: Σ (a - z)·(b - w) = Σ a·b - z·Σ b - w·Σ a + K·z·w. All terms wrap around
+in 32 bits, so the result is exact where the true sum fits. Milliseconds on two cores, int32 → this form (float32):
+512×768 times 768×3072, 35 → 8 (12).
 """
 
 import math
@@ -23,12 +23,13 @@ from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
 from jaxops.static import Array
 
-# A CPU multiplies one row as it does any matrix but those of floats: 2048 times 2048×1000 1.1 ms, eight rows 0.3.
+# One row is computed as this many, since XLA:CPU has a slow loop for a single row of integers: 2048 times 2048×1000
+# takes 1.1 ms, with eight rows 0.3.
 _ROWS = 8
 
 
 def as_bytes(x: jax.Array, zero: Any, dtype: Any = jnp.int8) -> tuple[jax.Array, jax.Array | None]:
-    """Numbers of int8 or uint8 as the one or the other, and their zero point, of int32; None is 0."""
+    """Converts int8 or uint8 numbers to `dtype`, one of these; returns them and their zero point, int32. None is 0."""
     if x.dtype == dtype:
         return x, zero
     shift = 128 if dtype == jnp.uint8 else -128
@@ -37,25 +38,25 @@ def as_bytes(x: jax.Array, zero: Any, dtype: Any = jnp.int8) -> tuple[jax.Array,
 
 
 def without_zero(x: jax.Array, zero: Array | None, dtype: Any) -> jax.Array:
-    """x - zero in a type that holds it; None is a zero point of 0."""
+    """Returns x - zero in `dtype`; None is a zero point of 0."""
     x = x.astype(dtype)
     return x if zero is None else x - jnp.broadcast_to(zero.astype(dtype), x.shape)
 
 
 def split_zeros(*zeros: Array | None) -> tuple[tuple[bool, ...], list[jax.Array]]:
-    """Tells for each zero point whether it is there and not known to be 0; returns these as int32, too."""
+    """Returns, for each zero point, whether it may differ from 0; and those that may, as int32."""
     has_zero = tuple(z is not None and not (isinstance(z, np.ndarray) and not z.any()) for z in zeros)
     return has_zero, [as_traced(z, jnp.int32) for z, has in zip(zeros, has_zero, strict=True) if has]
 
 
 def join_zeros(zeros: Sequence[jax.Array], has_zero: Sequence[bool]) -> list[jax.Array | None]:
-    """The zero points that `split_zeros` took apart."""
+    """Returns the arguments of `split_zeros` again, with None for 0."""
     remaining = iter(zeros)
     return [next(remaining) if has else None for has in has_zero]
 
 
 def matrix_product(a: jax.Array, b: jax.Array, a_zero: Array | None, b_zero: Array | None) -> jax.Array:
-    """(a - a_zero) · (b - b_zero) in int32, as `jnp.matmul`.
+    """Returns (a - a_zero) · (b - b_zero) in int32, with the shapes of `jnp.matmul`.
 
     a: (…, M, K) or (K,). b: (…, K, N) or (K,). int8 or uint8, each. Zero points broadcast to their operand, and are
     constant along K. None is 0.
@@ -80,14 +81,14 @@ _integer_product = NamedCall("integer_product", _of_int8, _select_product)
 
 
 def _sums(a: jax.Array, b: jax.Array, zeros: Sequence[Any], data: Any) -> jax.Array:
-    """The product, with `a` as numbers of type `data`."""
+    """Returns the product; `a` is converted to the type `data`."""
     left, a_zero = as_bytes(a, zeros[0], data)
     right, b_zero = as_bytes(b, zeros[1])
     y = product(left, right)
 
     def spread(x: jax.Array, other_rank: int, axis: int) -> jax.Array:
-        """Spreads a number of each row or column of one operand over the product."""
-        # A product with a vector has no axis for it.
+        """Broadcasts numbers, one for each row or column of an operand, to the product."""
+        # If the other operand is a vector, the product has no axis for it.
         x = jnp.expand_dims(x, axis) if x.ndim and other_rank > 1 else x
         return jnp.broadcast_to(as_traced(x), y.shape)
 
@@ -104,14 +105,14 @@ def _sums(a: jax.Array, b: jax.Array, zeros: Sequence[Any], data: Any) -> jax.Ar
 
 
 def exact_sum(count: int) -> bool:
-    """Tells whether a sum of so many products of 8-bit integers fits 32 bits."""
+    """Tells whether every sum of `count` products of 8-bit integers fits 32 bits."""
     return count * 255 * 255 < 1 << 31
 
 
 def dequantized_dot(a: Quantized, b: Quantized, dimensions: Any) -> Callable[[Quantized, Quantized], Any] | None:
-    """Returns the function that computes `lax.dot_general` of two arrays by the product of their integers.
+    """Returns the function that computes `lax.dot_general` of two dequantized arrays with their integers.
 
-    None where a scale is inside of the sums, or where these need not fit 32 bits. a, b: the types of the operands.
+    Returns None if a scale varies within a sum, or if sums may not fit 32 bits. a, b: the types of the operands.
     """
     (over_a, over_b), (batch_a, batch_b) = dimensions
     left, right = a.numbers.shape, b.numbers.shape
@@ -136,7 +137,7 @@ def dequantized_dot(a: Quantized, b: Quantized, dimensions: Any) -> Callable[[Qu
 
 
 def dequantized_matmul(a: Quantized, b: Quantized) -> jax.Array:
-    """The product of matrices by that of their integers, float32.
+    """Returns the float32 product of two dequantized matrices, computed with their integers.
 
     a: (…, M, K), one scale. b: (…, K, N), one scale; or (K, N), one for each column.
     """
@@ -145,7 +146,7 @@ def dequantized_matmul(a: Quantized, b: Quantized) -> jax.Array:
 
 
 def product(a: jax.Array, b: jax.Array) -> jax.Array:
-    """The product of matrices in int32: both of int8, or uint8 (…, K) and int8 (K, N)."""
+    """Returns a matrix product in int32: of two int8 operands, or of uint8 (…, K) and int8 (K, N)."""
 
     if b.ndim == 2 and all(d == 1 for d in a.shape[:-1]):
         return _row_product(a, b)
@@ -173,5 +174,5 @@ def _sum(x: jax.Array, axis: int) -> jax.Array:
 
 
 def _line(zero: Any, rank: int, axis: int) -> jax.Array:
-    """A zero point without the axis of K, on which it has one element."""
+    """Returns a zero point without the summed axis, along which it has one element."""
     return jnp.squeeze(zero, max(axis, -rank)) if zero.ndim > 1 or (zero.ndim and rank == 1) else zero

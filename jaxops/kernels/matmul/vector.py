@@ -1,11 +1,11 @@
-"""A row times a matrix on a CPU, without a loop that XLA would have to compile, and a matrix times a column.
+"""A row times a matrix, and a matrix times a column, on a CPU, without a loop that XLA must compile.
 
-XLA makes a kernel of its own of such a product, in 35 to 50 ms of processor time, and two or three, of 15 to 20 ms
-each, of the mean of all places of an image. A convolution whose window is the whole row is one of Eigen's, which is
-there; so is a product of two rows one of YNNPACK's. Squeeze and excitation has one mean and two such products:
-EfficientNet-B0, with 16 of them, starts in 0.88 of the time with its products in this form, and in 0.82 with its means.
-Such a product may sum the last columns in another order than the first ones, so that equal channels may differ by an
-ulp, as those of any product do.
+XLA compiles a kernel for each such product, in 35 to 50 ms of processor time, and two or three, of 15 to 20 ms each,
+for the mean over all positions of an image. A convolution whose window is the complete row calls Eigen instead, and a
+product of two rows calls YNNPACK, which need no compilation. Squeeze-and-excitation has one mean and two such products:
+EfficientNet-B0, with 16 of these blocks, starts in 0.88 of the time with its products in this form, and in 0.82 if its
+means are, too. Such a product may sum the last columns in another order than the first ones, so equal channels may
+differ by an ulp, as in any product.
 """
 
 import math
@@ -18,22 +18,24 @@ from jax import lax
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
 
-# Microseconds of XLA's loop, as a convolution, as two rows: 1152×48 12, 18, 10; 672×168 49, 50, 35; 240×960 63, 103,
-# 101. A small loop makes the two rows.
+# Up to this many weights, a convolution is used; for more, two rows. Microseconds of XLA's loop, a convolution, two
+# rows: 1152×48 12, 18, 10; 672×168 49, 50, 35; 240×960 63, 103, 101. Repeating the row needs a small loop.
 _MOST_WEIGHTS = 1 << 16
-# A larger matrix times a column is XLA's loop; of a smaller one, 512×16, both take a few microseconds.
+# A larger matrix times a column stays XLA's loop; for a smaller one, such as 512×16, both take a few microseconds.
 _MOST_OF_A_SUM = 1 << 14
-# A mean, in two or three loops: 7×7×960 19, 14, 11; 28×28×72 56, 19, 12; 14×14×480 14, 23, 13; 56×56×144 64, 134, 76. A
-# small loop takes one of the two results, and adds a twentieth to a start of EfficientNet-B0 below so many numbers.
+# Up to this many numbers, a mean is a convolution; for more, two rows. Microseconds of XLA's two or three loops, a
+# convolution, two rows: 7×7×960 19, 14, 11; 28×28×72 56, 19, 12; 14×14×480 14, 23, 13; 56×56×144 64, 134, 76. With two
+# rows, a small loop selects one of the results, which adds a twentieth to the start of EfficientNet-B0.
 _MOST_NUMBERS = 140_000
-# Means of fewer places take no loop that is worth it; those of more, all the same, would be 1e-5 off as one sum.
+# For a mean over fewer positions, the loop is not worth replacing. Over more positions, one sum would be off by 1e-5,
+# so parts are summed.
 _FEWEST_PLACES, _MOST_PLACES = 32, 1024
-# XLA sums up more parts in two loops.
+# XLA sums more parts in two loops.
 _MOST_PARTS = 32
 
 
 def row_product(row: Any, matrix: jax.Array) -> jax.Array:
-    """(K,) times (K, M), K > 1."""
+    """Returns the product of (K,) and (K, M), for K > 1."""
     return _as_convolution(row, matrix) if matrix.size <= _MOST_WEIGHTS else _of_two_rows(row, matrix)
 
 
@@ -51,12 +53,11 @@ def _of_two_rows(row: Any, matrix: jax.Array) -> jax.Array:
 
 
 def column_product(a: Any, b: Any, multiply: Any) -> Any:
-    """`multiply(a, b)` of a small matrix (…, M, K) and a column (…, K, 1), in one batch; None for other products.
+    """Returns `multiply(a, b)` of one small matrix (…, M, K) and one column (…, K, 1); None for any other product.
 
-    multiply: hashable. On a CPU a specialized program has sums.
-
-    XLA makes a kernel of each such product, and one of all equal sums. Mamba with four layers and 64 steps, which an
-    export writes one after the other, starts in 0.71 of the time, and a call takes 1.0.
+    multiply: hashable. In a specialized program on a CPU the product is a sum: XLA compiles a kernel for each product,
+    but one kernel for all equal sums. Mamba with four layers, whose 64 steps an export unrolls, starts in 0.71 of the
+    time, and a call takes 1.0.
     """
     if min(a.ndim, b.ndim) < 2 or {a.dtype, b.dtype} != {np.dtype(np.float32)}:
         return None
@@ -87,9 +88,9 @@ _column_product = NamedCall(
 
 
 def mean_of_places(x: Any, axes: tuple[int, ...]) -> Any:
-    """The mean of one image (1, C, d1, …, dn) over its spatial axes, (1, C); None for other means.
+    """Returns the mean (1, C) of one image (1, C, d1, …, dn) over its spatial axes; None for other means.
 
-    On a CPU a specialized program has a product of it, where this is faster.
+    In a specialized program on a CPU it is computed as a product, if this is faster.
     """
     return _mean_of_places(x) if _is_mean_of_image(x, axes) else None
 
@@ -132,8 +133,8 @@ def _is_specialized_cpu(target: Target) -> bool:
 
 
 def _weights(count: int, pixels: int) -> np.ndarray:
-    """For so many of all pixels, 1 / pixels each; the last one makes their sum exact. XLA would make a loop of numbers
-    that are all the same."""
+    """Returns `count` weights 1 / pixels. The last one differs, so that their sum is exact, and since XLA would compile
+    a loop for an array of equal numbers."""
     weights = np.full(count, 1 / pixels, np.float32)
     weights[-1] = count / pixels - (count - 1) * float(weights[0])
     return weights
