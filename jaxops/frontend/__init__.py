@@ -1,1 +1,1 @@
-"""Parts of a front end that no file format has for itself."""
+"""The parts of a front end that are the same for every file format."""

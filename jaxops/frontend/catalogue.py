@@ -14,7 +14,7 @@ _FLOATS = {"float16", "float32", "float64", "bfloat16"}
 class OperatorRow:
     """An operator. versions: those that jaxops has. static: the operands that must be known while tracing.
 
-    differentiable: whether a floating-point operand has a derivative in a floating-point result.
+    differentiable: whether a floating-point result has a derivative by a floating-point operand.
     """
 
     name: str
@@ -37,5 +37,5 @@ def _differentiable(operator: SchemaOperator[Any]) -> bool:
 
 
 def _floating(operator: SchemaOperator[Any], formals: Iterable[Any]) -> bool:
-    # Of a sequence or an optional, what it holds counts.
+    # The type of a sequence or an optional is that of its elements.
     return any(dtype.name in _FLOATS for formal in formals for dtype in operator.schema.element_types(formal.types))

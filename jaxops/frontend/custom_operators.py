@@ -1,4 +1,4 @@
-"""Operators that the caller of `load` brings: their signature is all that is known of them."""
+"""Operators that a caller passes to `load`: only their Python signature is known."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,12 +14,12 @@ from jaxops.lazy_sequences import GrowingSequence
 
 
 class CustomOperator(SignatureOperator):
-    """An operator of the caller's."""
+    """An operator that a caller passes to `load`."""
 
     def __init__(self, name: str, domain: str, fn: Callable[..., Any]) -> None:
         super().__init__(name, fn)
         self.domain = domain
-        self.draws = "rng" in self.parameters  # also beside subgraphs
+        self.draws = "rng" in self.parameters  # even if it has subgraphs
 
     def __reduce__(self) -> Any:
         return type(self), (self.name, self.domain, self.fn)
@@ -30,9 +30,9 @@ class CustomOperator(SignatureOperator):
         return f"{self.name}{f', of {self.domain}' if self.domain else ''}, as given to load"
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
-        """The outputs of the function: several come as a tuple or list. Numbers become arrays, as JAX makes them.
+        """The outputs of the function, which returns several as a tuple or list. Numbers become JAX arrays.
 
-        Raises SignatureError unless it is an array, or a sequence or map of arrays.
+        Raises SignatureError for an output that is not an array, nor a sequence or map of arrays.
         """
         result = self.results(inputs, attributes, n_outputs=n_outputs, rng=rng)
         outputs = result if isinstance(result, tuple | list) else (result,)
@@ -54,12 +54,12 @@ class CustomOperator(SignatureOperator):
 
 
 def _is_iterator(value: Any) -> bool:
-    """Returns True for an iterator, which JAX takes for a sequence for now."""
+    """Returns True for an iterator, which JAX may accept as a sequence."""
     return isinstance(value, Iterator)
 
 
 def custom_operators(functions: Mapping[tuple[str, str], Callable[..., Any]]) -> dict[tuple[str, str], CustomOperator]:
-    """The operators by (domain, name). Raises ArgumentError for another key, or what cannot be called."""
+    """The operators by (domain, name). Raises ArgumentError for another key, and for a value that is not callable."""
     operators = {}
     for key, fn in functions.items():
         if not (isinstance(key, tuple) and len(key) == 2 and all(isinstance(part, str) for part in key)):

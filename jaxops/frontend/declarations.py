@@ -1,4 +1,4 @@
-"""Checks of what a graph declares: each name once, and inputs as their initializers are."""
+"""Checks the declarations of a graph: each name is used once, and inputs have the types of their initializers."""
 
 import warnings
 from collections import Counter
@@ -10,7 +10,7 @@ from jaxops.runtime.arguments import unlike
 
 
 def check_names(noun: str, names: Iterable[str], where: str = "the graph") -> None:
-    """Raises ModelError for a name that is empty or stands there twice."""
+    """Raises ModelError for a name that is empty or occurs twice."""
     names = list(names)
     if "" in names:
         raise ModelError(f"{noun} {names.index('')} of {where} has no name")
@@ -20,7 +20,8 @@ def check_names(noun: str, names: Iterable[str], where: str = "the graph") -> No
 
 
 def check_declared(inputs: Sequence[Value], initializers: Mapping[str, Tensor]) -> None:
-    """Raises ModelError for an input that is declared otherwise than its initializer; warns of two values of a size."""
+    """Raises ModelError for an input whose declared type differs from its initializer's; warns if a symbolic size would
+    have two values."""
     sizes: dict[str, tuple[str, int]] = {}
     for value in inputs:
         tensor = initializers.get(value.name)

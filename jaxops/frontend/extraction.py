@@ -1,4 +1,4 @@
-"""Extraction of a part of a graph: some of its tensors become inputs, others outputs."""
+"""Extracts a part of a graph, from chosen tensors (its inputs) to chosen tensors (its outputs)."""
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,7 +14,7 @@ from jaxops.graph.nodes import Graph, Node, Value
 class Extraction:
     """The part of a model that a caller asks for.
 
-    inputs, outputs: names of tensors, None for those of the graph.
+    inputs, outputs: names of tensors; None for the inputs or outputs of the graph.
     """
 
     inputs: Any = None
@@ -24,11 +24,11 @@ class Extraction:
         return not (self.inputs is None and self.outputs is None)
 
     def of(self, graph: Graph, declared: Callable[[Collection[str]], Mapping[str, Value]]) -> Graph:
-        """Returns the part of a graph whose nodes may not be bound yet; the graph itself if nothing is asked for.
+        """Returns the part of a graph, whose nodes need not be bound; the graph itself if no part is asked for.
 
-        declared: what the file says of the types and shapes of tensors.
+        declared: returns the types and shapes that the file declares for tensors of these names.
         Raises SignatureError for a name that the graph does not have, and for an input of the graph that an output
-        needs and `inputs` does not name; ModelError for a graph that has no order.
+        needs and `inputs` does not name; ModelError for a graph that cannot be ordered.
         """
         if not self:
             return graph
@@ -69,12 +69,15 @@ def _inputs(names: Any, graph: Graph) -> tuple[str, ...]:
 
 
 def _last(names: Sequence[str], of_variables: Sequence[str]) -> tuple[str, ...]:
-    """The names, and after them those of the variables: the state is a part of any part of a model."""
+    """Returns the names, followed by those of the variables: each part of a model has its complete state."""
     return *(name for name in names if name not in of_variables), *of_variables
 
 
 def _needed(graph: Graph, outputs: Sequence[str], free: Collection[str]) -> tuple[tuple[Node, ...], set[str]]:
-    """The nodes that compute the outputs, and all names that these nodes and the outputs read. free: what is given."""
+    """Returns the nodes that compute the outputs, and all names that these nodes and the outputs read.
+
+    free: the names of the part's inputs, which no node needs to compute.
+    """
     needed = set(outputs)
     nodes: list[Node] = []
     for node in reversed(graph.nodes):
@@ -86,7 +89,7 @@ def _needed(graph: Graph, outputs: Sequence[str], free: Collection[str]) -> tupl
 
 
 def _missing(graph: Graph, outputs: Sequence[str], free: Collection[str], name: str) -> str:
-    """The message about an input of the graph that an output needs, and that is not given."""
+    """Returns the message about an input of the graph that an output needs, and that is not an input of the part."""
     output, nodes = next(
         (output, nodes) for output in outputs for nodes, needed in [_needed(graph, [output], free)] if name in needed
     )

@@ -1,8 +1,8 @@
-"""Integer types that values do not say themselves, followed through a graph.
+"""Follows integer types through a graph in two cases where arrays do not have the declared type.
 
-An array of uint32 does not say that it stands for uint64, as it does while x64 is off: nodes on uint64 whose results
-take all 64 bits refuse it. Symbolic sizes have no element type, and the numbers among them, such as the last of
-(batch, length, 5), are int64: where a model casts sizes to int32, what it computes of them has that type.
+With x64 off, uint64 values are uint32 arrays. Operators on uint64 whose results may need more than 32 bits raise an
+error for these. Symbolic sizes have no dtype, and a vector of them such as (batch, length, 5) is int64. If a model
+casts sizes to int32, the results computed from them become int32.
 """
 
 import dataclasses
@@ -20,16 +20,16 @@ from jaxops.graph.operator import WrappedOperator
 
 _Type = np.dtype | None
 _WIDE = np.dtype(np.uint64)
-# What symbolic sizes may be cast to and stay sizes, but for the type that they have.
+# If symbolic sizes are cast to one of these types, they stay sizes; int64 is the type that they have.
 _NARROW = {np.dtype(t) for t in (np.int32, np.uint32, np.uint64)}
 
 
 class WideOperator(WrappedOperator):
-    """An operator on uint64 that a program of 32 bits cannot run."""
+    """An operator on uint64 that cannot run with x64 off, since its results may need more than 32 bits."""
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
-        """The outputs of the operator; OutOfRangeError where uint32 stands for an operand."""
-        if any(x.dtype == np.uint32 for x in inputs):  # a traced one, or what a piece of the model has computed
+        """The outputs of the operator. Raises OutOfRangeError for an operand that is a uint32 array."""
+        if any(x.dtype == np.uint32 for x in inputs):  # a tracer, or an array that a piece of the model computed
             raise OutOfRangeError(
                 message(
                     self.name,
@@ -43,7 +43,7 @@ class WideOperator(WrappedOperator):
 
 
 class NarrowOperator(WrappedOperator):
-    """An operator on static values; types: of its results, None where that is int64 or open."""
+    """An operator on static values. types: of its results; None for int64 and for unknown types."""
 
     def __init__(self, inner: Any, types: tuple[_Type, ...]) -> None:
         super().__init__(inner)
@@ -53,7 +53,7 @@ class NarrowOperator(WrappedOperator):
         return _narrow, (self.inner, self.types)
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
-        """The outputs of the operator; numbers that were sizes get the type that the model says."""
+        """The outputs of the operator; integers that were computed from sizes get the type that the model declares."""
         outputs = self.inner.call(inputs, attributes, n_outputs=n_outputs, rng=rng)
         types = (*self.types, *[None] * len(outputs))
         return tuple(
@@ -64,18 +64,18 @@ class NarrowOperator(WrappedOperator):
 
 @functools.cache
 def _narrow(inner: Any, types: tuple[_Type, ...]) -> NarrowOperator:
-    """One operator for equal nodes, as the front end gives them."""
+    """Returns one operator object for equal arguments, so that equal nodes share it."""
     return NarrowOperator(inner, types)
 
 
 def with_integer_types(graph: Graph) -> Graph:
-    """A bound graph whose operators keep to the integer types that it says, its subgraphs and bodies too."""
+    """Returns a bound graph whose operators respect the declared integer types, in subgraphs and bodies too."""
     walk = _Walk()
     return walk.graph(graph, {}, ChainMap())[0] if walk.concerns(graph) else graph
 
 
 def _needs_bits(node: Node) -> bool:
-    """Returns True if 32 bits cannot hold the result. Those of right shifts and of operators that combine bits fit."""
+    """Returns True if the result may need more than 32 bits. Right shifts and bitwise operators do not."""
     function = node.operator.function
     left = function is ops.bit_shift and node.attributes.get("direction") != "RIGHT"
     return left or function is ops.bitwise_not
@@ -93,7 +93,7 @@ class _Walk:
         self._bodies: dict[tuple[Graph, tuple[_Type, ...]], tuple[Graph, list[_Type]]] = {}
 
     def concerns(self, graph: Graph) -> bool:
-        """Returns True if such a node is in the graph or inside it, whatever the types of its inputs."""
+        """Returns True if the graph, or a graph inside it, has a node that may need to be replaced."""
         if graph not in self._concerns:
             here = any(_needs_bits(node) or _casts(node) for node in graph.nodes)
             self._concerns[graph] = here or any(map(self.concerns, graph.nested))
@@ -102,7 +102,7 @@ class _Walk:
     def graph(
         self, graph: Graph, inputs: Mapping[str, _Type], outer: ChainMap[str, _Type]
     ) -> tuple[Graph, list[_Type]]:
-        """The graph, and the types of its outputs. inputs, outer: those of its inputs and captures, where known."""
+        """Returns the graph and the types of its outputs. inputs, outer: the known types of inputs and captures."""
         types = outer.new_child({v.name: v.dtype or inputs.get(v.name) for v in graph.inputs})
         types.update((name, tensor.dtype) for name, tensor in graph.initializers.items())
         nodes = tuple(self.node(node, types) for node in graph.nodes)
@@ -128,7 +128,7 @@ class _Walk:
         return node
 
     def body(self, body: Graph, inputs: Sequence[_Type]) -> tuple[Graph, list[_Type]]:
-        """The body of a function, walked once for the same types."""
+        """Returns the body of a function and the types of its outputs; computed once for equal types of the inputs."""
         key = body, tuple(inputs)
         if key not in self._bodies:
             formals = {value.name: dtype for value, dtype in zip(body.inputs, inputs, strict=False)}

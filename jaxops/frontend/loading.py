@@ -1,4 +1,4 @@
-"""Loading: from what a front end reads to a model, with the options that every file format has."""
+"""Makes a model of a file that a front end reads, with the options that are the same for every file format."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -28,11 +28,11 @@ from jaxops.tools.convert.tied_parameters import Tied, untied
 
 @dataclass(frozen=True)
 class BoundModel:
-    """A file as a front end has read and bound it.
+    """A file after a front end has read it and bound its nodes.
 
-    graph: its nodes have their operators. opsets: the version of each set of operators. description: what a person
-    should know of the file. origin: makes, of the values that inputs have for good, what `Model.save` and
-    `Model.compare` ask for the file; None if these are not possible.
+    graph: its nodes have their operators. opsets: the version of each set of operators. description: facts about the
+    file for a person. origin: a function from the fixed values of inputs (the option `values`) to the `Origin` for
+    `Model.save` and `Model.compare`; None if these are not possible.
     """
 
     graph: Graph
@@ -42,12 +42,12 @@ class BoundModel:
 
 
 def load_model(source: Any, bind: Callable[[Operators, Extraction], BoundModel], options: Options) -> Model:
-    """The model that `bind` gives, which reads a file and binds its nodes.
+    """Returns the model of a file.
 
-    source: as the caller gave it, to be named while it is loaded. bind: gets the operators of the caller, and the part
-    that is to be extracted before nodes are bound.
+    source: the file as the caller passed it, which progress messages name. bind: reads the file and binds its nodes; it
+    takes the caller's operators, and the part that must be extracted before nodes are bound.
 
-    Raises ArgumentError for an option that the model does not have a use for; what `bind` and `Model` raise.
+    Raises ArgumentError for an option that does not fit the model, and what `bind` and `Model` raise.
     """
     for name in options.keys() - DEFAULTS.keys():
         raise TypeError(f"load() got an unexpected keyword argument '{name}'")
@@ -78,7 +78,7 @@ def load_model(source: Any, bind: Callable[[Operators, Extraction], BoundModel],
             with_blocks(graph) if chosen["remat"] else graph,
             opsets=bound.opsets,
             description=bound.description,
-            # A file does not tell one function of a caller's from another.
+            # The key of a stored program would not differ between two functions of a caller.
             runner=GraphRunner(memory.LIMIT.get(), chosen["precision"], None if operators else programs, dict(buckets)),
             origin=bound.origin(values),
             static=chosen["static"],

@@ -1,26 +1,26 @@
-"""The operators of a model that jaxops does not have, told in one error."""
+"""Collects the operators of a model that jaxops does not have, and raises one error for all of them."""
 
 from jaxops.errors import UnsupportedError
 
-# So many nodes are named for a reason, and so many operators in the hint.
+# The largest number of nodes that an error names for each reason, and of operators in its hint.
 _MOST_NODES, _MOST_KEYS = 3, 4
 
 
 class MissingOperators:
-    """Collects what a front end misses while it binds nodes. reasons: why → the labels of the nodes."""
+    """Collects the nodes for which a front end has no operator. reasons: reason → the labels of the nodes."""
 
     def __init__(self) -> None:
         self.reasons: dict[str, list[str]] = {}
         self._keys: dict[tuple[str, str], None] = {}
 
     def add(self, reason: str, label: str, key: tuple[str, str] | None = None) -> None:
-        """Notes a node. key: of a function that a caller may give `load` for its operator."""
+        """Adds a node. key: the (domain, name) under which a caller can pass a function to `load`."""
         self.reasons.setdefault(reason, []).append(label)
         if key is not None:
             self._keys[key] = None
 
     def report(self, model: str = "the model", noun: str = "node") -> None:
-        """Raises UnsupportedError if anything is missing. model, noun: what messages call the model and a node."""
+        """Raises UnsupportedError if an operator is missing. model, noun: what messages call the model and a node."""
         if not self.reasons:
             return
         lines = [f"  {reason}  ({noun} {_some(labels)})" for reason, labels in sorted(self.reasons.items())]

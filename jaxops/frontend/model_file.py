@@ -1,4 +1,4 @@
-"""The file of a model, by the path that a caller gives."""
+"""Opens the file of a model."""
 
 import io
 import os
@@ -10,9 +10,9 @@ from jaxops.errors import PathError
 
 
 def opened(model: Any, path: Path) -> io.BufferedReader:
-    """A file that `load` was given, to be read. model: as the caller wrote its path.
+    """Opens the file of a model for reading. model: the path as the caller wrote it, for messages.
 
-    Raises PathError for a path that names no file, a directory or a device.
+    Raises PathError for a path where no file is, and for a directory or a device.
     """
     try:
         file = path.open("rb")
@@ -24,7 +24,7 @@ def opened(model: Any, path: Path) -> io.BufferedReader:
         raise PathError(f"load: there is no file {os.fspath(model)!r}") from error
     except PermissionError:
         raise
-    except (ValueError, OSError) as error:  # a directory, a NUL, too long a name
+    except (ValueError, OSError) as error:  # a directory, a name with NUL, a name that is too long
         problem = "is a directory" if isinstance(error, IsADirectoryError) else f"cannot be read: {error!s:.80}"
         raise PathError(f"load: {os.fspath(model)!r:.80} {problem}; give the path of a file") from error
 
@@ -33,6 +33,6 @@ def is_device(file: Any) -> bool:
     """Returns True for a device, such as /dev/zero, which may have no end."""
     try:
         mode = os.fstat(file.fileno()).st_mode
-    except (AttributeError, OSError, ValueError):  # it is in memory, or closed
+    except (AttributeError, OSError, ValueError):  # a file in memory, or a closed one
         return False
     return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)

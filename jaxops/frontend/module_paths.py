@@ -1,4 +1,4 @@
-"""From which module a node came, as the program that wrote the file says it.
+"""Finds the module that a node came from, in names and metadata that exporters write.
 
 PyTorch's exporters write a path into the name of a node (`/encoder/layer.0/fc/MatMul`) or into its metadata, tf2onnx
 into the name (`model/dense/MatMul`). A path is written `encoder.layer.0.fc` here, as PyTorch names modules.
@@ -7,12 +7,12 @@ into the name (`model/dense/MatMul`). A path is written `encoder.layer.0.fc` her
 import ast
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-# What torch writes for a node that belongs to no module.
+# PyTorch writes these for a node that belongs to no module.
 _NOWHERE = "_empty_nn_module_stack"
 
 
 def scope_of(name: str, metadata: Mapping[str, str], modules: Container[str] = ()) -> str:
-    """The path of the module of a node; empty where the file does not say it. modules: see `module_path`.
+    """Returns the path of the module of a node; empty if the file does not have it. modules: see `module_path`.
 
     >>> scope_of("/model/encoder/layer.0/fc/MatMul", {})
     'model.encoder.layer.0.fc'
@@ -29,10 +29,10 @@ def scope_of(name: str, metadata: Mapping[str, str], modules: Container[str] = (
 
 
 def module_path(parts: Sequence[str], modules: Container[str] = ()) -> str:
-    """The parts of a name as a path. A container that was called stands there twice: `layer/layer.0` is `layer.0`.
+    """Joins the parts of a name to a path. A container that was called occurs twice: `layer/layer.0` is `layer.0`.
 
-    modules: paths of modules that the file has. A module `layer` whose child is called `layer` too looks the same, and
-    is told apart by them.
+    modules: paths of modules that the file has. They tell whether `layer/layer.0` is a repetition, or a module `layer`
+    with a child of the same name.
 
     >>> module_path(["encoder", "stages.1", "layer", "layer.0", "conv"])
     'encoder.stages.1.layer.0.conv'
@@ -48,7 +48,7 @@ def module_path(parts: Sequence[str], modules: Container[str] = ()) -> str:
 
 
 def modules_of(parameters: Iterable[str]) -> set[str]:
-    """The paths of the modules that parameters of these names are in, and of those around them.
+    """Returns the paths of the modules that have parameters of these names, and of the modules around them.
 
     >>> sorted(modules_of(["layer.0.fc.weight", "onnx::MatMul_7"]))
     ['layer', 'layer.0', 'layer.0.fc']
@@ -71,5 +71,5 @@ def _listed(text: str) -> list[str]:
 
 
 def _namespace(text: str) -> list[str]:
-    """The names in `: First/model: pkg.Bert/model.fc: torch.nn.Linear/linear: aten.linear`."""
+    """Returns the names in a text such as `: First/model: pkg.Bert/model.fc: torch.nn.Linear/linear: aten.linear`."""
     return [part.partition(":")[0] for part in text.split("/")] if ":" in text else []

@@ -1,7 +1,7 @@
-"""Decides at load whether a model needs x64: whether a traced value of 64 bits may not fit 32 bits.
+"""Decides at load whether a model needs x64: whether a traced 64-bit value may not fit 32 bits.
 
-A model needs x64 if it computes with traced 64-bit integers, if a constant beyond 32 bits meets a traced value, or if
-a traced value is float64. The types that operators declare and the constants tell.
+A model needs x64 if it computes with traced 64-bit integers, if a constant beyond 32 bits is combined with a traced
+value, or if a traced value is float64. This follows from the types that operators declare, and from constants.
 
 Almost every model has 64-bit indices, token ids and sizes. They alone do not need x64: indices and token ids are only
 looked up, compared and moved, and a call refuses an input that does not fit. Sizes are static, and NumPy computes with
@@ -18,7 +18,7 @@ from jaxops.graph.data_dependence import result_is_static
 from jaxops.graph.nodes import Graph, Node, Tensor
 from jaxops.signature import ALL_BITS, LOWER_BOUND, SHAPE_ONLY, STATIC, UPPER_BOUND, operand_marks
 
-# Attributes with the numbers that operators of ai.onnx.ml choose among.
+# Attributes with the numbers from which operators of ai.onnx.ml choose.
 _CHOSEN = (
     "classlabels_ints",
     "classlabels_int64s",
@@ -27,16 +27,17 @@ _CHOSEN = (
     "default_int64",
     "default_tensor",
 )
-# Where such a number is not a limit, by its sign.
+# By the sign of a number beyond 32 bits: the operands where it does not act as "no limit", which 32 bits can express.
 _NO_LIMIT = {-1: LOWER_BOUND, 1: UPPER_BOUND}
 _ANY_SIGN = 2
 _INTEGERS = (np.int64, np.uint64)
 
 
 class _Fact(NamedTuple):
-    """The facts that are known of a value. dtype, static: None where that is open.
+    """The known facts about a value. dtype, static: None if unknown.
 
-    wide: 0, or where numbers in it may exceed the type of 32 bits that stands for its own, their sign, or _ANY_SIGN.
+    wide: 0 if all numbers fit the 32-bit type that replaces its own; otherwise the sign of those that may not fit, or
+    _ANY_SIGN.
     """
 
     dtype: np.dtype | None = None
@@ -56,7 +57,7 @@ def needs_x64(graph: Graph, params: Mapping[str, Tensor], static: Mapping[str, b
     inputs = {value.name: _Fact(value.dtype, static[value.name]) for value in graph.inputs}
     walk = _Walk(params)
     outputs = walk.graph(graph, inputs, {})
-    return walk.found or any(fact.wide != 0 for fact in outputs)  # `jit` would make arrays of them
+    return walk.found or any(fact.wide != 0 for fact in outputs)  # `jit` would convert these outputs to 32 bits
 
 
 class _Walk:
@@ -66,7 +67,7 @@ class _Walk:
         self._walked: dict[Any, list[_Fact]] = {}
 
     def graph(self, graph: Graph, inputs: Mapping[str, _Fact], outer: Mapping[str, _Fact]) -> list[_Fact]:
-        """Facts about the outputs. inputs, outer: about the inputs, and about what the graph captures."""
+        """Returns facts about the outputs. inputs, outer: facts about the inputs and the captured values."""
         captured = {name: outer[name] for name in graph.captures if name in outer} if outer else {}
         key = graph, tuple(sorted(inputs.items(), key=str)), tuple(sorted(captured.items(), key=str))
         if key not in self._walked:
@@ -89,7 +90,7 @@ class _Walk:
         return [facts.get(value.name, _OPEN) for value in graph.outputs]
 
     def _of_param(self, name: str) -> _Fact:
-        tensor = self._params[name]  # integers of 64 bits are parameters only where a caller says so
+        tensor = self._params[name]  # 64-bit integers are parameters only if a caller says so
         wide = _beyond(tensor.load()) if tensor.dtype in (np.int64, np.uint64) else 0
         return _Fact(tensor.dtype, False, wide)
 
@@ -104,7 +105,7 @@ class _Walk:
     def _outputs(
         self, node: Node, inputs: Sequence[_Fact], facts: Mapping[str, _Fact], static_values: Mapping[str, Any]
     ) -> list[_Fact]:
-        """Facts about the outputs of a node. static_values: those of the graph."""
+        """Returns facts about the outputs of a node. static_values: those of the graph."""
         if node.body is not None:
             formal_facts = {value.name: fact for value, fact in zip(node.body.inputs, inputs, strict=False)}
             return self.graph(node.body, formal_facts, {})
@@ -121,14 +122,14 @@ class _Walk:
         results = node.operator.output_types(node, types)
         operands = [static_values.get(name, dtype) for name, dtype in zip(node.inputs, types, strict=True)]
         grows = _grows(node, operands, results[0])
-        if grows:  # where nothing says its type, it makes what it takes, as far as anybody knows
+        if grows:  # if no type is declared, the result is assumed to have the type of the operands
             integers = next((dtype for dtype in types if dtype in _INTEGERS), None)
             results = [dtype or integers for dtype in results]
         outputs = (_Fact(dtype, static, sign if _has_64_bits(dtype) else 0) for dtype in results)
         return [self._seen(fact, grows) for fact in outputs]
 
     def _of_subgraphs(self, node: Node, inputs: Sequence[_Fact], facts: Mapping[str, _Fact]) -> list[_Fact]:
-        """The outputs of an If, a Loop, a Scan: traced, unless it can be decided while tracing."""
+        """Returns facts about the outputs of an If, a Loop or a Scan: traced, unless its conditions are static."""
         outputs: list[_Fact] = []
         for name, graph in node.subgraphs.items():
             flow = node.operator.subgraphs[name]
@@ -147,14 +148,14 @@ def _grows(node: Node, operands: Sequence[Any], result: np.dtype | None) -> bool
 
 
 def _exceeds(numbers: Any) -> bool:
-    """Returns True for integers of which one does not fit 32 bits."""
+    """Returns True if one of these integers does not fit 32 bits."""
     values = np.asarray(numbers)
     return values.dtype.kind in "iu" and _beyond(values) != 0
 
 
 def _beyond(values: np.ndarray) -> int:
-    """The sign of a number that does not fit the type of 32 bits which stands for its own; 0 where all do."""
-    # What was broadcast is looked at once: of a view that is larger than the memory, only the shape is asked.
+    """Returns the sign of a number that does not fit the 32-bit type which replaces its own; 0 if all fit."""
+    # Broadcast elements are read once, since a broadcast view may be larger than the memory.
     once = values[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in values.strides)]
     value = out_of_range(once, stand_in(values.dtype))
     return 0 if value is None else 1 if value > 0 else -1
@@ -165,7 +166,7 @@ def _has_64_bits(dtype: np.dtype | None) -> bool:
 
 
 def _meets(node: Node, position: int, fact: _Fact) -> bool:
-    """Returns True if numbers beyond 32 bits of an input take part in the result, so that a program must hold them."""
+    """Returns True if numbers of an input beyond 32 bits affect the result, so that the program needs 64 bits."""
     if not fact.wide or node.operator.mark(position) in (STATIC, SHAPE_ONLY):
         return False
     return _NO_LIMIT.get(fact.wide) not in operand_marks(node.operator.function, position)

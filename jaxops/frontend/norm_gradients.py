@@ -1,7 +1,7 @@
-"""Roots of sums of squares: the norms and deviations that exporters write as several nodes.
+"""Gives norms and standard deviations that exporters write as several nodes the gradient zero at zero.
 
-At zero the derivative of the root is infinite and that of the squares zero, so a chain of nodes would give NaN where
-the norm of PyTorch that was exported has gradient zero. A root of anything else keeps its infinite derivative.
+At zero the derivative of a root is infinite and that of a sum of squares is zero. So the chain of nodes would have the
+gradient NaN, where the exported PyTorch norm has zero. Any other root keeps its infinite derivative.
 """
 
 import math
@@ -17,9 +17,9 @@ from jaxops.graph.operator import WrappedOperator
 from jaxops.kernels.xla_workarounds import flat_at_zero
 from jaxops.static import is_static
 
-# What makes a sum of squares where its first operand is one, beside another form of it, …
+# Operators whose result is a sum of squares if the first operand is one, …
 _OF_FIRST = (ops.reduce_sum, ops.reduce_mean, ops.div)
-# … and where all of its operands are.
+# … and operators whose result is a sum of squares if all operands are.
 _OF_ALL = (ops.add, ops.sum, ops.concat)
 
 
@@ -29,7 +29,7 @@ class SafeRoot(WrappedOperator):
     flat_at_zero = True
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
-        """The root as the operator makes it; static operands have no derivative."""
+        """The root that the operator computes; for static operands without a derivative."""
         total, *operands = inputs
 
         def root(x: Any) -> Any:
@@ -39,12 +39,12 @@ class SafeRoot(WrappedOperator):
 
 
 def with_safe_norms(graph: Graph) -> Graph:
-    """A bound graph in which the roots of sums of squares are safe; its subgraphs are done before."""
+    """Returns a bound graph with safe roots of sums of squares. Its subgraphs must have been rewritten before."""
     squares: set[str] = set()
     constants: dict[str, Any] = dict(graph.initializers)
     nodes = []
     for node in graph.nodes:
-        function = getattr(node.operator, "function", None)  # one that is missing has none
+        function = getattr(node.operator, "function", None)  # a missing operator has no function
         if function is ops.constant:
             [constants[node.outputs[0]]] = node.operator.call((), node.attributes, n_outputs=1, rng=None)
         elif _is_root(function, node, squares, constants):
@@ -56,7 +56,7 @@ def with_safe_norms(graph: Graph) -> Graph:
 
 
 def _is_squared(function: Any, node: Node, squares: set[str], constants: Mapping[str, Any]) -> bool:
-    """Returns True for a sum of squares, or of powers above 1: where it is zero, so is its derivative."""
+    """Returns True for a sum of squares, or of powers above 1: its derivative is zero where the sum is zero."""
     inputs = node.inputs
     if function is ops.reduce_sum_square:
         return True
@@ -75,7 +75,7 @@ def _is_root(function: Any, node: Node, squares: set[str], constants: Mapping[st
 
 
 def _exponent(node: Node, constants: Mapping[str, Any]) -> float:
-    """The exponent of a power that has one constant; else 0."""
+    """Returns the exponent of a power if it is one constant number; 0 otherwise."""
     exponent = constants.get(node.inputs[1])
     if isinstance(exponent, Tensor):
         exponent = exponent.load() if math.prod(exponent.shape) == 1 else None

@@ -1,4 +1,4 @@
-"""A table of the operators that a model asks for, and those of them that jaxops has."""
+"""The result of `check`: a table of the operators in a model, which says whether jaxops has each of them."""
 
 import dataclasses
 from collections import Counter
@@ -19,10 +19,10 @@ _SHOWN: dict[Status, str] = {
 class Row:
     """An operator of a model.
 
-    version: of the operator's meaning, which may be older than the model's opset; None if there is none. status:
-    "function" if a function of jaxops computes it, "body" if the function body of the standard does, "local" for a
-    function of the model itself, whose nodes have rows of their own, or "missing". hint: why it is missing, and what
-    helps.
+    version: the opset in which the operator got its meaning, which may be older than the model's; None if there is
+    none. status: "function" if a function of jaxops computes it, "body" if the function body of the standard does,
+    "local" for a function of the model itself, whose nodes have their own rows, or "missing". hint: the reason why it
+    is missing, and what helps.
     """
 
     operator: str
@@ -48,7 +48,7 @@ class Check:
 
     @classmethod
     def of(cls, title: str, counts: Counter[Row]) -> Self:
-        """Returns the table for counted rows, whose own count is 0, by domain and operator.
+        """Returns the table for rows with count 0 and their numbers, sorted by domain and operator.
 
         >>> Check.of("net", Counter({Row("Relu", "ai.onnx", 14, 0, "function"): 2})).rows[0].count
         2

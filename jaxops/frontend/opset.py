@@ -41,14 +41,14 @@ class Opset(abc.ABC):
 
     @abc.abstractmethod
     def _find(self, name: str) -> SchemaOperator[Any]:
-        """The operator of a name. Raises UnsupportedError, which says why there is none."""
+        """The operator of a name. Raises UnsupportedError with the reason if there is none."""
 
     @abc.abstractmethod
     def _listed(self) -> Sequence[str]:
         """The names of operators that the opset may have."""
 
     def _bound(self, node: Node) -> Node:
-        """A node of an operator, with the graph that defines it where no function does."""
+        """A node of an operator; if no function computes the operator, with the graph that defines it."""
         return node
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -61,7 +61,7 @@ class Opset(abc.ABC):
 
     @functools.cached_property
     def _names(self) -> Sequence[str]:
-        """The operators that can be called: known to jaxops, and without subgraphs among their attributes."""
+        """The operators that can be called: those that jaxops has, without subgraphs among their attributes."""
         return [name for name in self._listed() if hasattr(self, name)]
 
     def __dir__(self) -> Sequence[str]:
@@ -88,8 +88,8 @@ def _function(name: str, operator: SchemaOperator[Any], bound: Callable[[Node], 
         attributes = {k: v for k, v in named.items() if k not in inputs_by_name or k in schema.attributes}
         operands = _operands(operator, inputs, {k: v for k, v in named.items() if k not in attributes})
         checked = {k: _attribute(operator, k, v) for k, v in attributes.items() if v is not None}
-        free = n_outputs is None and _variadic(schema.outputs)  # then there are as many as the function makes
-        # All outputs of LSTM and its like are optional; a call asks for one of them at least.
+        free = n_outputs is None and _variadic(schema.outputs)  # if so, the function determines the number
+        # All outputs of LSTM, GRU and RNN are optional; a call asks for at least one of them.
         n_outputs = max(schema.output_counts[0], not free) if n_outputs is None else n_outputs
         operator.check_arity([x is not None for x in operands], n_outputs)
         attributes = operator.complete(checked)
@@ -143,7 +143,7 @@ def _signature(operator: SchemaOperator[Any]) -> inspect.Signature:
 
 
 def _operands(operator: SchemaOperator[Any], inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
-    """The inputs in the order of the schema, None for one left out, Python numbers as arrays."""
+    """The inputs in the order of the schema, with None for an omitted one, and arrays for Python numbers."""
     schema = operator.schema
     formals, operands = schema.inputs, list(inputs)
     if _variadic(formals) and formals[-1].name in named:
@@ -166,7 +166,7 @@ def _operands(operator: SchemaOperator[Any], inputs: Sequence[Any], named: Mappi
         listed = x is not None and not hasattr(x, "dtype") and _is_sequence(schema, formal, x)
         if listed and not (isinstance(x, list | tuple) and all(hasattr(item, "dtype") for item in x)):
             raise SignatureError(f"{subject} is {x!r:.80}; it must be a list of arrays")
-    # Which element type a type variable has, as far as arrays say it. Other types are refused later.
+    # Type variable → element type, according to the arrays. Types that do not match raise an error later.
     typed = [(f.kind, x) for f, x in pairs if hasattr(x, "dtype")]
     bound = {kind: x.dtype for kind, x in typed if schema.element_types(schema.type_names(x)[:1])}
     return [
@@ -177,7 +177,7 @@ def _operands(operator: SchemaOperator[Any], inputs: Sequence[Any], named: Mappi
 
 
 def _formals(operator: SchemaOperator[Any], operands: Sequence[Any]) -> list[Formal]:
-    """The formal of each operand; the last one stands for all that follow."""
+    """The formal of each operand; the last formal also stands for all further operands."""
     formals = operator.schema.inputs
     if len(operands) and not formals:
         raise SignatureError(f"{operator.version}: takes no inputs, but {len(operands)} were given")
@@ -185,14 +185,14 @@ def _formals(operator: SchemaOperator[Any], operands: Sequence[Any]) -> list[For
 
 
 def _is_sequence(schema: Schema, formal: Formal, value: Any) -> bool:
-    """Returns True if a list stands for a sequence of tensors: it must, or it may and holds arrays."""
+    """Returns True if a list means a sequence of tensors: if the schema has no other type, or if it holds arrays."""
     kinds = [schema.is_list(name) for name in formal.types]
     holds_arrays = isinstance(value, list | tuple) and any(hasattr(item, "dtype") for item in value)
     return all(kinds) or (any(kinds) and holds_arrays)
 
 
 def _array(subject: str, value: Any, dtype: np.dtype | None) -> np.ndarray:
-    """Python numbers as an array: of the type of their kin, else int64, float32, bool or string."""
+    """Python numbers as an array of the type of the other operands, or else int64, float32, bool or string."""
     if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(value)):
         raise SignatureError(f"{subject} holds JAX arrays in a list; stack them into one array first")
     values = as_array(value, subject)
@@ -213,7 +213,7 @@ def _array(subject: str, value: Any, dtype: np.dtype | None) -> np.ndarray:
 
 
 def _attribute(operator: SchemaOperator[Any], name: str, value: Any) -> Any:
-    """An attribute as the front end has it: an array where the schema wants one, a tuple for a list."""
+    """An attribute in the form of the front end: an array where the schema has a tensor, a tuple for a list."""
     declared = operator.schema.attributes.get(name)
     if isinstance(value, jax.Array):
         value = known(operator.version, name, value)
@@ -227,7 +227,7 @@ def _attribute(operator: SchemaOperator[Any], name: str, value: Any) -> Any:
 
 
 def _text(schema: Schema, version: int) -> str:
-    """The text of an operator, with its operands, attributes and types."""
+    """The documentation of an operator, with its operands, attributes and types."""
     formals = (*schema.inputs, *schema.outputs)
     variables = {formal.kind: ", ".join(sorted(formal.types)) for formal in formals if formal.is_variable}
     lines = [f"{schema.name}, version {schema.since} (opset {version})", "", inspect.cleandoc(schema.doc)]

@@ -1,4 +1,4 @@
-"""The inputs of a call as another runtime takes them."""
+"""Converts the inputs of a call for another runtime, such as onnxruntime."""
 
 from collections.abc import Mapping
 from typing import Any

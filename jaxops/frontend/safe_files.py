@@ -1,8 +1,8 @@
-"""Files beside a model with the bytes of its tensors, which nothing vouches for.
+"""Opens files beside a model that hold the bytes of its tensors. The model is not trusted to name the right files.
 
-The file is looked up when the model is loaded, and opened, without following links, each time it is read. What is
-found must be a regular file below a folder of the model that has the size that it had at first. A link may lead there:
-caches of downloads link a model and its data, each alone, to a folder of files that are named by their content.
+A file is looked up when the model is loaded, and opened, without following links, each time it is read. It must be a
+regular file below a folder of the model, and must still have the size that it had at load. The lookup may follow links:
+download caches link a model and its data, separately, to a folder of files that are named by their content.
 """
 
 import errno
@@ -20,8 +20,8 @@ import numpy as np
 from jaxops.errors import ModelError, PathError, SignatureError
 from jaxops.frontend.tensor_file import FileRange, bits
 
-# No link is followed, and a pipe is not waited for. Windows has other flags, and no descriptors of folders: there links
-# are followed, where the lookup allows them.
+# These flags follow no link, and do not wait for a pipe. Windows has other flags, and no descriptors of folders: there,
+# links are followed if the lookup allows them.
 _FLAGS = os.O_RDONLY
 for _name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
     _FLAGS |= getattr(os, _name, 0)
@@ -31,9 +31,9 @@ for _name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
 class Folders:
     """The folders of a model, without links in their paths.
 
-    searched: where its files are looked for, in this order; none where there can be none. allowed: below one of these
-    a file must lie, whatever links lead to it. noun, option: what messages call such a file, and the option of `load`
-    that says another folder.
+    searched: the folders where its files are looked for, in this order; empty if it can have no files. allowed: each
+    file must be below one of these folders, after resolving links. noun, option: for messages, the name of such a file,
+    and the option of `load` for another folder.
     """
 
     searched: tuple[Path, ...] = ()
@@ -46,7 +46,7 @@ class Folders:
 
 
 def folders(model: Path | None, chosen: Any = None, *, noun: str, option: str) -> Folders:
-    """The folders of a model's files: beside its path, and beside the file that this path is a link to.
+    """Returns the folders of a model's files: that of its path, and that of the file to which the path links.
 
     model: its path, if it has one. chosen: a folder that is searched in place of these. noun, option: see `Folders`.
     Raises PathError where `chosen` is not a folder, SignatureError where it is not a path.
@@ -68,7 +68,7 @@ def folders(model: Path | None, chosen: Any = None, *, noun: str, option: str) -
 
 @dataclass(frozen=True)
 class SafeFile:
-    """A file below a folder of the model. what: in messages; root: the folder; parts: the way from there."""
+    """A file below a folder of the model. what: its name in messages. root: the folder. parts: the path from there."""
 
     what: str
     root: Path
@@ -84,7 +84,7 @@ class SafeFile:
         return str(self.path)
 
     def open(self, mode: Literal["rb"]) -> BufferedReader:
-        """The file, checked again. Raises ModelError for one that is gone, or is another now."""
+        """Checks the file again and opens it. Raises ModelError if it is missing or was replaced."""
         file = _opened(self.what, self.root, self.parts)
         size = os.fstat(file.fileno()).st_size
         if size != self.size:
@@ -105,11 +105,11 @@ def find_data(
     offset: str | None = None,
     length: str | None = None,
 ) -> FileRange:
-    """The bytes of a tensor in a file beside the model.
+    """Returns the bytes of a tensor in a file beside the model.
 
-    tensor: its name. location: the path of the file from a folder of the model. offset, length: as the model says
-    them; without these, from the start of the file, and what the tensor takes.
-    Raises ModelError where there is no such file, or one that may not be read, or one that ends too early.
+    tensor: its name. location: the path of the file, relative to a folder of the model. offset, length: the texts in
+    the model; by default, 0 and the size of the tensor.
+    Raises ModelError if there is no such file, if it may not be read, or if it ends too early.
     """
     subject = f"tensor '{tensor}': {folders.noun} '{location}'"
     file = find_file(subject, f"tensor '{tensor}' of shape {tuple(sizes)}", location, folders)
@@ -124,9 +124,10 @@ def find_data(
 
 
 def find_file(subject: str, what: str, location: str, folders: Folders) -> SafeFile:
-    """A file beside a model. subject, what: in messages, now and when it is read; location: its path from a folder.
+    """Finds a file beside a model. location: its path, relative to a folder of the model. subject, what: for messages,
+    now and when it is read.
 
-    Raises ModelError where there is no such file, or one that may not be read.
+    Raises ModelError if there is no such file, or if it may not be read.
     """
     hint = f"give the folder that has it: load(…, {folders.option}=folder)"
     if not folders.searched:
@@ -148,7 +149,7 @@ def find_file(subject: str, what: str, location: str, folders: Folders) -> SafeF
 
 
 def _number(subject: str, key: str, text: str | None, default: int) -> int:
-    """A number as a file says it. Raises ModelError for a text that is none, or is negative."""
+    """Returns the number in a text of the file. Raises ModelError for another text, and for a negative number."""
     if text is None:
         return default
     if not (text.removeprefix("-").isascii() and text.removeprefix("-").isdigit()):
@@ -159,7 +160,7 @@ def _number(subject: str, key: str, text: str | None, default: int) -> int:
 
 
 def _opened(subject: str, root: Path, parts: tuple[str, ...]) -> BufferedReader:
-    """A regular file below `root`, found without following a link; it may have further names (hard links)."""
+    """Opens a regular file below `root`, without following links; hard links are allowed."""
     try:
         descriptor = _descriptor(root, parts)
     except OSError as error:

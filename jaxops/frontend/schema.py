@@ -1,7 +1,7 @@
-"""The contract of an operator at one version, in the form that every front end gives it.
+"""The schema of an operator at one version: inputs, outputs, attributes and types.
 
-A front end makes a `Schema` for each version of an operator from a table of its own, in a subclass that knows how its
-format names types and writes attributes. `jaxops.frontend.schema_operator` makes an operator of it and of a function.
+A front end makes a `Schema` for each version of an operator, in a subclass that knows how its format names types and
+writes attributes. `jaxops.frontend.schema_operator` makes an operator of a schema and a function.
 """
 
 import abc
@@ -19,10 +19,10 @@ Option = Literal["single", "optional", "variadic"]
 class Formal:
     """An input or an output.
 
-    kind: the type variable, or the type, that the text gives it. types: the names of the types that this permits: of a
-    stated type, its own name alone. option: one that must be there, one that may be left out, or the last one, which
-    stands for at least `least` values. homogeneous: whether all values of one kind have one type. holds_none: whether
-    None, an empty optional, is a value of its types. description: what the text says of it.
+    kind: its type variable, or its type. types: the names of the permitted types; for a type, this name alone. option:
+    whether it is required, optional, or variadic: the last one, which stands for at least `least` values. homogeneous:
+    whether all its values have the same type. holds_none: whether None, an empty optional, is permitted. description:
+    that of the standard.
     """
 
     name: str
@@ -36,18 +36,18 @@ class Formal:
 
     @property
     def is_variable(self) -> bool:
-        """True if the text gives it a type variable; False for a type."""
+        """True if `kind` is a type variable; False if it is a type."""
         return self.types != {self.kind}
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """An attribute. A node that may leave it out has the default; None where the text has none.
+    """An attribute. A node that omits an optional one has the default; None if there is none.
 
-    kind: the format's name for the kind of its values, such as INT. several: whether it is a list; tensor: whether it
-    is an array. words: those that an enumerated attribute may have at this version; empty where the function's own
-    `Literal` says it. ignored: it says nothing about the result, and the function does not take it. description: what
-    the text says of it.
+    kind: the format's name for the kind of its values, such as INT. several: whether it is a list. tensor: whether it
+    is an array. words: the values of an enumerated attribute at this version; empty if the function's `Literal` has
+    them. ignored: True if it does not affect the result, and the function does not take it. description: that of the
+    standard.
     """
 
     name: str
@@ -63,9 +63,9 @@ class Attribute:
 
 @dataclass(frozen=True, eq=False)
 class Schema(abc.ABC):
-    """An operator from version `since` on: what it takes, what it makes, and its attributes.
+    """An operator from version `since` on: its inputs, outputs and attributes.
 
-    A subclass says how its format names types: names are opaque here, and only compared. doc: the format's text.
+    Names of types are only compared here; a subclass knows their meaning. doc: the documentation of the standard.
     """
 
     cast: ClassVar[str]  # the operator that a message recommends for another element type
@@ -99,11 +99,11 @@ class Schema(abc.ABC):
 
     @abc.abstractmethod
     def type_names(self, value: Any) -> Sequence[str]:
-        """The names of all types for which a value may stand, its own type first."""
+        """The names of all types that a value may represent, its own type first."""
 
     @abc.abstractmethod
     def listing(self, types: Iterable[str]) -> str:
-        """Names of types as a message lists them."""
+        """The text that lists types in a message."""
 
     @abc.abstractmethod
     def element_types(self, types: Iterable[str]) -> frozenset[np.dtype]:
@@ -118,18 +118,18 @@ class Schema(abc.ABC):
         """Raises ArgumentError for a value that is not of the kind of the attribute."""
 
     def is_list(self, type_name: str) -> bool:
-        """True for the name of a type of which Python lists are values."""
+        """True if Python lists are values of the type with this name."""
         return False
 
     def stated_types(self, attributes: Mapping[str, Any]) -> Iterator[np.dtype]:
-        """The element types that the attributes of a node say: those named, and those of values."""
+        """The element types in the attributes of a node: those that an attribute names, and those of its values."""
         for value in attributes.values():
             if isinstance(value, np.dtype | np.ndarray):
                 yield value if isinstance(value, np.dtype) else value.dtype
 
 
 def formal_of(formals: Sequence[Formal], position: int) -> Formal:
-    """The formal of the value at a position; the last one stands for all that follow."""
+    """The formal of the value at a position; the last formal also stands for all further values."""
     return formals[min(position, len(formals) - 1)]
 
 

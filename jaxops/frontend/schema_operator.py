@@ -1,4 +1,4 @@
-"""An operator of a schema and a function: the schema says names, types and defaults, the signature all the rest."""
+"""An operator made of a schema (names, types, defaults) and the signature of a function (everything else)."""
 
 import difflib
 import functools
@@ -20,7 +20,7 @@ S = TypeVar("S", bound=Schema)
 
 
 class SchemaOperator(SignatureOperator, Generic[S]):
-    """An operator as a model of some opset means it.
+    """An operator with the meaning that it has in one opset.
 
     Its attributes are checked against the schema and completed, its operands against the types that the schema permits.
     `fn` is None for an operator that a graph defines.
@@ -29,7 +29,7 @@ class SchemaOperator(SignatureOperator, Generic[S]):
     def __init__(
         self, schema: S, fn: Callable[..., Any] | None, opset: int, function: Callable[..., Any] | None = None
     ) -> None:
-        """function: the one whose meaning `fn` has in the form of this version: see `SignatureOperator`."""
+        """function: the function that `fn` calls with this version's arguments: see `SignatureOperator`."""
         formals = tuple(formal.name for formal in schema.inputs)
         variadic = bool(formals) and schema.inputs[-1].option == "variadic"
         super().__init__(schema.name, fn, formals, variadic, function)
@@ -42,7 +42,7 @@ class SchemaOperator(SignatureOperator, Generic[S]):
 
     @property
     def label(self) -> str:
-        """The operator in the context of an error."""
+        """The operator's name in the note of an error."""
         return f"{self.name}, opset {self.opset}"
 
     @functools.cached_property
@@ -64,7 +64,7 @@ class SchemaOperator(SignatureOperator, Generic[S]):
         return self.schema.attributes[name].words or super().choices(name)
 
     def complete(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        """The attributes of a node, checked against schema and signature, with the defaults filled in."""
+        """The attributes of a node, checked against schema and signature, with defaults for omitted ones."""
         known = self.schema.attributes
         for name, value in attributes.items():
             if name not in known:
@@ -78,18 +78,18 @@ class SchemaOperator(SignatureOperator, Generic[S]):
                 raise SignatureError(f"{self.version}: required attribute `{name}` is missing")
         stated = {**self.schema.defaults, **attributes}
         completed = {name: value for name, value in stated.items() if not known[name].ignored}
-        if self.fn is None:  # a body takes them as they are
+        if self.fn is None:  # a body takes the attributes unchanged
             return completed
         for name in completed:
             if name not in self.parameters:
                 raise UnsupportedError(f"{self.version}: jaxops does not implement the attribute `{name}`")
         missing = self._needed - completed.keys()
-        if missing:  # the schema calls it optional, its text does not
+        if missing:  # the schema marks it as optional, but its text requires it
             raise SignatureError(f"{self.version}: attribute `{min(missing)}` is missing")
         return {name: self._converted(name, value) for name, value in completed.items()}
 
     def _converted(self, name: str, value: Any) -> Any:
-        """An attribute as the function takes it, checked against what the signature says of it."""
+        """An attribute in the form that the function takes, checked against the signature."""
         annotation, allowed = self.parameters[name].annotation, self.choices(name)
         if allowed and value not in allowed:
             raise ArgumentError(
@@ -98,7 +98,7 @@ class SchemaOperator(SignatureOperator, Generic[S]):
         return self._element_type(name, value) if ELEMENT_TYPE in marks(annotation) else value
 
     def _element_type(self, name: str, value: Any) -> np.dtype | None:
-        """The element type that an attribute names; DTypeError for one that this version's result may not have."""
+        """The element type that an attribute names. Raises DTypeError if this version's result may not have it."""
         schema = self.schema
         if value == 0 and schema.defaults.get(name) == 0:
             return None  # the type follows from the other inputs
@@ -106,7 +106,7 @@ class SchemaOperator(SignatureOperator, Generic[S]):
         if dtype is None:
             raise ArgumentError(f"{self.version}: `{name}` is {value!r}, which is not an element type of the standard")
         formal, allowed = schema.outputs[0], self.given_types(0)
-        # A type that the inputs have as well is that of the result only when the signature gives no other.
+        # A type variable of the inputs gives the type of the result only if the signature has no other one.
         independent = formal.kind not in schema.input_kinds
         if independent and dtype not in schema.element_types(allowed):
             text = schema.listing(schema.type_names(np.empty(0, dtype))[:1])
@@ -136,14 +136,16 @@ class SchemaOperator(SignatureOperator, Generic[S]):
             )
 
     def check(self, inputs: Sequence[Any]) -> None:
-        """Raises DTypeError for an element type that this version does not list, or that differs from its kin."""
+        """Raises DTypeError for an element type that this version does not list, or that differs from another operand's
+        where both must be equal."""
         schema = self.schema
         bound: dict[str, tuple[str, Any, Sequence[str]]] = {}
         for position, value in enumerate(inputs):
             formal = formal_of(schema.inputs, position)
             allowed = self.taken_types(formal)
             if value is None:
-                # Left out, or an empty optional; but a function may have been called without it.
+                # None is an omitted input or an empty optional. A required input is None in a function of the model
+                # that was called without it.
                 if formal.option == "single" and not formal.holds_none:
                     raise SignatureError(f"{self.version}: input {position} `{formal.name}` is missing")
                 continue
@@ -164,7 +166,7 @@ class SchemaOperator(SignatureOperator, Generic[S]):
                 )
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
-        """Runs the function on inputs (None for one left out) and completed attributes."""
+        """Runs the function on inputs (None for an omitted one) and completed attributes."""
         results = super().call(inputs, attributes, n_outputs=n_outputs, rng=rng)
         self._assert_types(inputs, results)
         return results
@@ -172,7 +174,7 @@ class SchemaOperator(SignatureOperator, Generic[S]):
     def _assert_types(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Asserts that each traced output has the type of the inputs with which it shares a type variable."""
         if not any(isinstance(value, Tracer) for value in outputs):
-            return  # an eager call pays nothing
+            return  # eager calls skip the check
         types: dict[str, Any] = {}
         for formal, value in zip(self.schema.inputs, inputs, strict=False):
             is_numeric = isinstance(value, jax.Array | np.ndarray) and value.dtype.kind not in "OUST"
@@ -196,9 +198,9 @@ class SchemaOperator(SignatureOperator, Generic[S]):
                 )
 
     def output_types(self, node: Any, inputs: Sequence[np.dtype | None]) -> list[np.dtype | None]:
-        """The element types that the schema gives the outputs of a node, of tensors in sequences too.
+        """The element types of a node's outputs according to the schema; for sequences, those of their tensors.
 
-        inputs: those of the inputs; None for what is left out or not known. None where the schema leaves it open.
+        inputs: those of the inputs; None for an omitted or unknown one. None where the schema does not determine it.
         """
         schema = self.schema
         typed = [(formal_of(schema.inputs, i).kind, dtype) for i, dtype in enumerate(inputs) if dtype is not None]

@@ -1,4 +1,4 @@
-"""An operator as the signature of its function says it: the contract that every front end reads."""
+"""An operator that is defined by the signature of its function; each front end extends it."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -23,14 +23,14 @@ from jaxops.signature import (
 if TYPE_CHECKING:
     from jaxops.graph.nodes import Graph, Node
 
-# Parameters that are neither inputs nor attributes: what the node asks for and what the model was given.
+# Parameters that are neither inputs nor attributes.
 RESERVED = {"n_outputs", "rng"}
 
 
 class SignatureOperator:
-    """An operator whose function's positional parameters are its inputs, and the keyword ones its attributes.
+    """An operator whose inputs are the positional parameters of a function, and whose attributes are the keyword ones.
 
-    Their annotations carry the marks of `jaxops.signature`. A front end adds what its format says beyond that.
+    Annotations of the parameters carry the marks of `jaxops.signature`. Front ends add checks of their format.
     """
 
     def __init__(
@@ -41,47 +41,47 @@ class SignatureOperator:
         variadic: bool = False,
         function: Callable[..., Any] | None = None,
     ) -> None:
-        """name: as the file has it. fn: None for an operator that a graph defines. formals: the format's names of the
-        inputs; else the parameters' own. variadic: the function takes the inputs from the last formal on as one list.
-        function: the one whose meaning `fn` has in another form, and whose traits and roles of inputs therefore hold.
+        """name: that in the file. fn: None for an operator that a graph defines. formals: the format's names of the
+        inputs; by default, the names of the parameters. variadic: whether the function takes the inputs from the last
+        formal on as one list. function: the function that `fn` adapts; its traits and roles of inputs are used.
         """
         self.name, self.fn, self.variadic, self.function = name, fn, variadic, function or fn
         self.parameters = inspect.signature(fn, eval_str=True).parameters if fn else {}
         positional = [p for p in self.parameters.values() if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
-        self.formals = [p.name for p in positional] if formals is None else formals  # a last `*rest` is any number
+        self.formals = [p.name for p in positional] if formals is None else formals  # the last one may be `*rest`
         self._inputs = [p.name for p in positional[: len(self.formals)]]
         self._marks = {name: marks(p.annotation) for name, p in self.parameters.items()}
         carried = self._marks.items()
-        # How operands and outputs pass through each graph among the attributes.
+        # Attribute with a graph → how the node's operands and outputs correspond to the graph's.
         self.subgraphs = {name: mark for name, each in carried for mark in each if isinstance(mark, Subgraph)}
         self._flags = {name: mark.position for name, each in carried for mark in each if isinstance(mark, OutputFlag)}
         self.traits = traits(self.function)
         self.foldable = self.traits.foldable
-        self.draws = "rng" in self.parameters and not self.subgraphs  # one with subgraphs takes the key for them
+        self.draws = "rng" in self.parameters and not self.subgraphs  # with subgraphs, the key is for these
         self.keeps_sizes = KEEPS_SIZES in self._marks_of(0)
 
     def __reduce__(self) -> Any:
         return type(self), (self.name, self.fn, self.formals, self.variadic, self.function)
 
     def with_function(self, fn: Callable[..., Any]) -> Self:
-        """The same operator, done by another function of the same signature."""
+        """The same operator, computed by another function of the same signature."""
         copied = object.__new__(type(self))
         copied.__dict__.update(self.__dict__, fn=fn)
         return copied
 
     @property
     def label(self) -> str:
-        """The operator in the context of an error."""
+        """The operator's name in the note of an error."""
         return self.name
 
     @property
     def spelling(self) -> str:
-        """The public function that does exactly this in Python, such as `jaxops.onnx.opset(9).Flatten`; else empty."""
+        """The public function that computes exactly this, such as `jaxops.onnx.opset(9).Flatten`, or empty."""
         return ""
 
     @property
     def sized_by_data(self) -> bool:
-        """True where the size of the result depends on data; the function has a bounded form then, with `size`."""
+        """True if the size of the result depends on data; if so, the function has a parameter `size` for a bound."""
         size = self.parameters.get("size")
         return size is not None and size.kind is size.KEYWORD_ONLY and STATIC in self._marks["size"]
 
@@ -100,11 +100,11 @@ class SignatureOperator:
         return self._marks[self._inputs[min(position, len(self._inputs) - 1)]] if self._inputs else ()
 
     def mark(self, position: int) -> str | None:
-        """STATIC, SHAPE_ONLY or STATISTICS where the input at `position` is marked so."""
+        """The mark of the input at `position`, such as STATIC, SHAPE_ONLY or STATISTICS; None if it has none."""
         return next((m for m in OF_INPUTS if m in self._marks_of(position)), None)
 
     def is_vector(self, position: int) -> bool:
-        """Returns True if the text wants the input at `position` 1-D; the function takes a single integer too."""
+        """Returns True if the standard requires a 1-D input at `position`; the function also takes an integer."""
         return VECTOR in self._marks_of(position)
 
     def choices(self, name: str) -> tuple[Any, ...]:
@@ -112,7 +112,7 @@ class SignatureOperator:
         return choices(self.parameters[name].annotation)
 
     def check_node(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> None:
-        """Raises SignatureError for inputs or attributes of a node that the function does not take."""
+        """Raises SignatureError for inputs or attributes of a node that the function does not have."""
         assert self.fn is not None
         signature, reserved = inspect.signature(self.fn), RESERVED & self.parameters.keys()
         try:
@@ -124,7 +124,7 @@ class SignatureOperator:
             ) from error
 
     def _arguments(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Arranges the inputs as the function takes them."""
+        """Returns the inputs in the form that the function takes."""
         if not self.variadic:
             return inputs
         before = len(self.formals) - 1
@@ -132,7 +132,7 @@ class SignatureOperator:
         return [*padded[:before], padded[before:]]
 
     def results(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Any:
-        """The result of the function for inputs (None for one left out) and attributes."""
+        """The result of the function for inputs (None for an omitted one) and attributes."""
         assert self.fn is not None
         context = {"n_outputs": n_outputs, "rng": rng}
         extra = {name: value for name, value in context.items() if name in self.parameters}
@@ -140,19 +140,19 @@ class SignatureOperator:
         return self.fn(*self._arguments(inputs), **extra, **attributes)
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
-        """The outputs for inputs (None for one left out) and attributes."""
+        """The outputs for inputs (None for an omitted one) and attributes."""
         result = self.results(inputs, attributes, n_outputs=n_outputs, rng=rng)
         return result if isinstance(result, tuple) else (result,)
 
     def check(self, inputs: Sequence[Any]) -> None:
-        """Nothing: the function says what it takes."""
+        """Does nothing: the function checks its inputs."""
 
     def check_results(self, values: Sequence[Any]) -> None:
-        """Nothing: the function says what it makes."""
+        """Does nothing: the function determines its results."""
 
     def output_types(self, node: "Node", inputs: Sequence[np.dtype | None]) -> list[np.dtype | None]:
-        """None for each output: the signature leaves element types open."""
+        """None for each output: a signature does not determine element types."""
         return [None] * len(node.outputs)
 
     def body(self, node: "Node", inputs: Sequence[Any]) -> "Graph | None":
-        """None: the function, or the body of the node, does it."""
+        """None: the function, or the body of the node, computes the operator."""

@@ -1,4 +1,4 @@
-"""Graphs in which a derivative passes what is quantized and dequantized again."""
+"""Straight-through gradients: a derivative passes through a quantization followed by a dequantization."""
 
 import dataclasses
 import functools
@@ -16,7 +16,7 @@ from jaxops.static import is_static
 
 _QUANTIZE = (ops.quantize_linear, microsoft.quantize_linear, ops.dynamic_quantize_linear)
 _DEQUANTIZE = (ops.dequantize_linear, microsoft.dequantize_linear)
-# What may stand between the two; PyTorch writes a Clip for types of 7 bits.
+# Operators that may be between the two; PyTorch writes a Clip for 7-bit types.
 _BETWEEN = (ops.identity, ops.clip)
 
 
@@ -35,11 +35,11 @@ class StraightThrough(WrappedOperator):
         return [*self.inner.formals, "origin", "y_scale", "y_zero_point"]
 
     def mark(self, position: int) -> str | None:
-        """The mark of an input of the dequantization; the others are plain data."""
+        """The mark of an input of the dequantization; None for the inputs of the quantization."""
         return self.inner.mark(position) if position < 3 else None
 
     def check(self, inputs: Sequence[Any]) -> None:
-        """Raises for operands that the dequantization does not take."""
+        """Raises an error for operands that the dequantization does not accept."""
         self.inner.check(inputs[:3])
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
@@ -54,13 +54,16 @@ class StraightThrough(WrappedOperator):
 
 
 def with_straight_through(graph: Graph) -> Graph:
-    """A bound graph in which each DequantizeLinear knows what its operand was quantized from, in subgraphs and
-    functions too, where the quantization is a node of the same function or graph."""
+    """Returns a bound graph in which each DequantizeLinear also reads the floats that its operand was quantized from.
+
+    This includes subgraphs and functions, if the quantization is a node of the same graph or function.
+    """
     return _rewritten(graph, {}, {})
 
 
 def _rewritten(graph: Graph, outer: Mapping[str, Node], bodies: dict[Graph, Graph]) -> Graph:
-    """outer: what makes the values that a subgraph may capture. bodies: those of functions that are rewritten."""
+    """Returns the rewritten graph. outer: the nodes that compute the values which a subgraph may capture. bodies: of
+    functions → the rewritten ones."""
     makers = dict(outer)
     nodes = []
 
@@ -79,7 +82,7 @@ def _rewritten(graph: Graph, outer: Mapping[str, Node], bodies: dict[Graph, Grap
 
 
 def _joined(node: Node, makers: Mapping[str, Node]) -> Node:
-    """A dequantization with the inputs of the quantization before it; another node as it is."""
+    """Returns a dequantization that also reads the inputs of the quantization before it; any other node as it is."""
     if _function(node) not in _DEQUANTIZE:
         return node
     name = node.inputs[0]

@@ -1,4 +1,4 @@
-"""Tensors in files, and parts of them: no more is ever in memory than the part and one block."""
+"""Reads tensors, and parts of them, from files. The memory holds at most the part and one block of the file."""
 
 import functools
 import io
@@ -15,15 +15,15 @@ from jaxops.compiler.numpy_interpreter import shareable
 from jaxops.errors import ModelError
 from jaxops.graph.nodes import Tensor
 
-# Bytes that are read at once, where the part has gaps in the file.
+# If a part is not contiguous in the file, it is read in blocks of this many bytes.
 _BLOCK = 1 << 24
 
 
 class File(Protocol):
-    """A path, or what opens its file with checks of its own."""
+    """A path, or an object that checks and opens its file."""
 
     def open(self, mode: Literal["rb"], /) -> BufferedReader:
-        """The file, to be read."""
+        """Opens the file for reading."""
         ...
 
 
@@ -34,15 +34,12 @@ class InMemory:
     data: bytes
 
     def open(self, mode: Literal["rb"]) -> BufferedReader:
-        """The bytes, to be read."""
+        """Opens the bytes for reading."""
         return BufferedReader(io.BytesIO(self.data))  # type: ignore[arg-type]  # it reads as a raw one
 
 
 class HeldFile:
-    """A file that stays open, so that it can be read when its name is gone.
-
-    where: what messages call it.
-    """
+    """A file that stays open, so that it can be read after its name was removed. where: its name in messages."""
 
     def __init__(self, file: BufferedReader, where: str) -> None:
         self._descriptor = os.dup(file.fileno())
@@ -53,18 +50,18 @@ class HeldFile:
         return self._where
 
     def open(self, mode: Literal["rb"]) -> BufferedReader:
-        """The file, to be read from its start. Raises ModelError where its content is another now."""
+        """Opens the file for reading from its start. Raises ModelError if its content has changed."""
         if _stamp(self._descriptor) != self._stamp:
             raise ModelError(f"'{self}' has changed since the model was loaded from it; load it again")
         return BufferedReader(_Reader(self))
 
     def read_at(self, offset: int, buffer: Any) -> int:
-        """Fills a buffer from an offset on, as far as the file goes; returns the number of bytes."""
+        """Reads into a buffer from an offset on, up to the end of the file; returns the number of bytes."""
         return os.preadv(self._descriptor, [buffer], offset)
 
 
 class _Reader(io.RawIOBase):
-    """Reads a file from a position of its own: descriptors of one file share theirs."""
+    """Reads a file from its own position; duplicated descriptors of a file would share one."""
 
     def __init__(self, file: HeldFile) -> None:
         self._file, self._position = file, 0
@@ -86,7 +83,7 @@ class _Reader(io.RawIOBase):
 
 
 def hold(file: BufferedReader, where: str) -> File:
-    """Keeps an open file, to be read later."""
+    """Returns an open file in a form that can be read later."""
     return HeldFile(file, where) if hasattr(os, "preadv") else InMemory(file.read())
 
 
@@ -97,13 +94,13 @@ class FileRange(NamedTuple):
     span: range
 
     def read(self) -> bytes:
-        """The bytes. Raises what `file.open` raises."""
+        """Reads the bytes. Raises what `file.open` raises."""
         with self.file.open("rb") as file:
             file.seek(self.span.start)
             return file.read(len(self.span))
 
     def tensor(self, name: str, dtype: np.dtype, sizes: tuple[int, ...]) -> Tensor:
-        """The bytes as a tensor that is read when it is needed: in C order, little-endian, not packed."""
+        """Returns the bytes as a tensor, in C order, little-endian and not packed, that is read when it is needed."""
         part = functools.partial(read_part, name, self.file, self.span.start, dtype, sizes)
         return Tensor(dtype, sizes, functools.partial(part, (slice(None),) * len(sizes)), part)
 
@@ -114,7 +111,7 @@ def is_packed(dtype: np.dtype) -> bool:
 
 
 def bits(dtype: np.dtype) -> int:
-    """The number of bits of a file that an element takes; the small types are packed."""
+    """The number of bits of an element in a file; small types are packed."""
     if dtype.name.startswith("float6_"):
         return 6
     packed = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
@@ -129,10 +126,9 @@ def _stamp(descriptor: int) -> tuple[int, int]:
 def read_part(
     name: str, file: File, offset: int, dtype: np.dtype, sizes: tuple[int, ...], index: tuple[slice, ...]
 ) -> np.ndarray:
-    """The elements at `index`, a slice of step 1 for each axis, of the tensor `name` at `offset` of a file.
+    """Reads the elements at `index`, a slice of step 1 for each axis, of the tensor `name` at `offset` of a file.
 
-    The file has the array as JAX's hosts have it: in C order, little-endian.
-    Raises ModelError where the file ends too early.
+    The file has the array in C order, little-endian. Raises ModelError if the file ends too early.
     """
     if not sizes:
         return read_part(name, file, offset, dtype, (1,), (slice(None),)).reshape(())
@@ -156,5 +152,5 @@ def read_part(
                 )
             if not contiguous:
                 target[...] = block[(slice(None), *index[1:])]
-    values.flags.writeable = False  # an array of JAX may share its memory
+    values.flags.writeable = False  # a JAX array may share its memory
     return values

@@ -1,4 +1,4 @@
-"""The functions of operators, by name, and where the meaning differs between versions, by version."""
+"""The functions of operators by name, and adapters for versions of an operator with another meaning or signature."""
 
 import importlib
 import pkgutil
@@ -12,7 +12,7 @@ Function = Callable[..., Any]
 class Versions:
     """The adapters of a front end: functions for operators from a version on, in the modules of one package.
 
-    Its modules register them by `version`; they are imported at the first question.
+    The modules register adapters with `version`. They are imported when an adapter is first looked up.
     """
 
     def __init__(self, package: str) -> None:
@@ -22,7 +22,7 @@ class Versions:
         self._imported = False
 
     def version(self, op_type: str, since: int, domain: str = "") -> Callable[[Function], Function]:
-        """Registers a function for an operator from version `since` on; its signature is that version's signature."""
+        """Registers a function for an operator from version `since` on, with that version's signature."""
 
         def register(fn: Function) -> Function:
             self.table.setdefault((domain, op_type), {})[since] = fn
@@ -32,7 +32,7 @@ class Versions:
 
     def adapters(self) -> Mapping[tuple[str, str], Mapping[int, Function]]:
         """All adapters: (domain, operator) → since → function."""
-        if not self._imported:  # modules that are being imported ask nothing
+        if not self._imported:  # modules look up no adapters while they are imported
             for module in pkgutil.iter_modules(importlib.import_module(self.package).__path__):
                 importlib.import_module(f"{self.package}.{module.name}")
             self._imported = True
@@ -40,10 +40,10 @@ class Versions:
 
 
 def newest(registered: Mapping[int, Function], version: int) -> Function | None:
-    """The adapter of the newest version not above `version`."""
+    """The adapter of the newest version up to `version`; None if there is none."""
     return registered.get(max((since for since in registered if since <= version), default=0))
 
 
 def by_type(module: ModuleType) -> dict[str, Function]:
-    """The functions of a module under their names without underscores, as an operator's type in lower case."""
+    """The functions of a module by name without underscores: the name of an operator in lower case."""
     return {name.replace("_", ""): getattr(module, name) for name in module.__all__}
