@@ -1,4 +1,4 @@
-"""The tools of a model that runs: inspect it, compare it, draw it, export it; one module each.
+"""Tools for models: inspect, compare, draw, convert, export, generate; each in its own module.
 
-Everything here works on the `Graph` of a model, and knows no file format.
+They work on the `Graph` of a model, and do not depend on a file format.
 """

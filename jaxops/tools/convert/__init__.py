@@ -1,1 +1,1 @@
-"""Models in other types, and on several devices."""
+"""Converts models to other types, and distributes them over devices."""

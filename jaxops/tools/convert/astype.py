@@ -1,9 +1,9 @@
 """A model in bfloat16 or float16: a graph whose operators convert their operands.
 
-A parameter or an input of the model has the narrow type. Each operator converts its floating-point operands: to the
-narrow type, or to float32 where it is to compute in float32. What an operator gives stays as it is until another one
-reads it, so a normalization spelled out in several nodes is float32 throughout. Static values stay as they are in the
-file and are converted where they meet traced ones; sizes and scales that must be static are never narrowed.
+Parameters and inputs of the model have the narrow type. Each operator converts its floating-point operands: to the
+narrow type, or to float32 if it must compute in float32. Its results are not converted until another operator reads
+them, so a normalization that is written as several nodes is float32 throughout. Static values keep the type of the file
+until they are combined with traced ones; sizes and scales that must be static are never converted.
 """
 
 import dataclasses
@@ -27,14 +27,14 @@ from jaxops.signature import SHAPE_ONLY, STATIC
 Keep = Callable[[str, str], bool]
 
 _NARROW = ("bfloat16", "float16")
-# Linear in an operand, as all operators of the kinds form, movement and linear are.
+# Operators that are linear in an operand, as are all operators of the kinds form, movement and linear.
 _LINEAR = (ops.add, ops.sub, ops.mul, ops.div, ops.neg, ops.einsum)
 
 
 class Converting(WrappedOperator):
-    """An operator whose floating-point operands are converted, as each front end's operator otherwise.
+    """An operator whose floating-point operands are converted first.
 
-    wide: computes in float32. ends: its outputs are outputs of the model, and get the narrow type.
+    wide: whether it computes in float32. ends: whether its outputs are outputs of the model, which get the narrow type.
     """
 
     def __init__(self, inner: Any, dtype: np.dtype, wide: bool, ends: bool = False) -> None:
@@ -52,13 +52,13 @@ class Converting(WrappedOperator):
         return np.dtype(np.float32) if self.wide else self.dtype
 
     def check(self, inputs: Sequence[Any]) -> None:
-        """Nothing: the model was legal in its own types, and an old opset does not list bfloat16."""
+        """Does nothing: the model was checked with its own types, and an old opset does not list bfloat16."""
 
     def check_results(self, values: Sequence[Any]) -> None:
-        """Nothing, likewise."""
+        """Does nothing, for the same reason."""
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
-        """The outputs of the operator for converted operands; a subgraph gives values of the narrow type."""
+        """The outputs of the operator for converted operands; subgraphs return values of the narrow type."""
         converted_attributes = {
             name: self._subgraph(value) if name in self.subgraphs else value for name, value in attributes.items()
         }
@@ -67,15 +67,15 @@ class Converting(WrappedOperator):
         return jax.tree.map(lambda y: _traced_as(y, self.dtype), tuple(outputs)) if self.ends else outputs
 
     def body(self, node: Node, inputs: Sequence[Any]) -> Graph | None:
-        """The graph that defines it for these types, converted likewise."""
+        """The graph that defines the operator for these types, converted in the same way."""
         graph = self.inner.body(node, jax.tree.map(_in_float32, list(inputs)))
         return None if graph is None else _Walk(self.dtype, lambda label, name: self.wide).graph(graph)
 
     def converted(
         self, inputs: Sequence[Any], is_traced: Callable[[Any], bool], convert: Callable[[Any, np.dtype], Any]
     ) -> list[Any]:
-        """The operands that the operator computes with; static ones stay as they are among themselves."""
-        # But the initial state of a loop must have the types of its next state.
+        """The converted operands; if all are static, they stay as they are."""
+        # Except for the initial state of a loop, which must have the types of its next state.
         if not self.subgraphs and not any(map(is_traced, jax.tree.leaves(list(inputs)))):
             return list(inputs)
         return [
@@ -99,8 +99,8 @@ def _concerns(dtype: Any) -> bool:
 def as_type(value: Any, dtype: np.dtype) -> Any:
     """A floating-point array in another floating-point type; other values as they are.
 
-    A finite number beyond the type's range becomes its largest: a mask's float32 minimum hides as well, and a row that
-    is all hidden gives no NaN. Infinity stays.
+    A finite number beyond the type's range becomes the largest finite one: it still acts as a mask, and a row of masked
+    scores gives no NaN. Infinity stays.
     """
     if not isinstance(value, jax.Array | np.ndarray) or value.dtype == dtype:
         return value
@@ -121,14 +121,14 @@ def _traced_as(value: Any, dtype: np.dtype) -> Any:
 
 
 def _in_float32(value: Any) -> Any:
-    """The shape and type of an operand in the model as it was written, for one that was narrowed."""
+    """The shape, and the type before `astype`, of an operand."""
     if isinstance(value, jax.Array | np.ndarray) and is_float(value.dtype):
         return jax.ShapeDtypeStruct(value.shape, np.float32)
     return value
 
 
 class _Walk:
-    """Converts graphs; one that several nodes share stays one."""
+    """Converts graphs; nodes that share a graph share the converted one, too."""
 
     def __init__(self, dtype: np.dtype, keep: Keep | None, tensors: Mapping[str, Tensor] | None = None) -> None:
         self.dtype = dtype
@@ -174,12 +174,12 @@ class _Walk:
 
 
 def _exact(graph: Graph, tensors: Mapping[str, Tensor]) -> frozenset[Node]:
-    """The nodes that compute in float32 in any case, and those that make the angles of Sin and Cos."""
+    """The nodes that always compute in float32, and the nodes that compute the angles of Sin and Cos."""
     nodes: set[Node] = set()
     angles: set[str] = set()
     for node in reversed(graph.nodes):
         function = node.operator.function
-        # An angle is a position times a frequency, and bfloat16 has no 257.
+        # An angle is a position times a frequency, and bfloat16 cannot represent the position 257.
         of_angle = _is_linear(node) and not angles.isdisjoint(node.outputs) and not _is_layer(node, graph, tensors)
         if function in (ops.sin, ops.cos) or of_angle:
             angles.update(filter(None, node.inputs))
@@ -189,9 +189,7 @@ def _exact(graph: Graph, tensors: Mapping[str, Tensor]) -> frozenset[Node]:
 
 
 def _is_linear(node: Node) -> bool:
-    """Returns True if a node makes an angle of a position: bfloat16 cannot hold 257, let alone its product with a
-    frequency.
-    """
+    """Returns True if a node may be a step from a position to an angle, which is not exact in bfloat16."""
     return node.operator.traits.kind in ("form", "movement", "linear") or node.operator.function in _LINEAR
 
 
@@ -203,9 +201,9 @@ def _is_layer(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> bool:
 
 
 def _spelled_out(graph: Graph) -> frozenset[Node]:
-    """The nodes of normalizations that are spelled out: from a mean to the quotient, with what lies between.
+    """The nodes of normalizations that are written as several nodes: those from a mean to the quotient.
 
-    They have a root (Sqrt, or Pow) behind a mean, reached by elementwise nodes alone.
+    Such a normalization has a root (Sqrt or Pow) after a mean, with only elementwise nodes between the two.
     """
     producers = {name: node for node in graph.nodes for name in node.outputs if name}
     readers: dict[str, list[Node]] = {}
@@ -217,7 +215,7 @@ def _spelled_out(graph: Graph) -> frozenset[Node]:
         chain = _mean_behind(root, producers) if root.operator.function in (ops.sqrt, ops.pow) else set()
         nodes |= chain
         reached = [root] if chain else []
-        while reached:  # x / root, x · (1 / root), and the factor that follows
+        while reached:  # x / root, x · (1 / root), and the next factor
             node_before = reached.pop()
             after = [n for name in node_before.outputs for n in readers.get(name, ()) if n not in nodes]
             after = [n for n in after if n.operator.function in (ops.div, ops.reciprocal, ops.mul)]
@@ -227,7 +225,7 @@ def _spelled_out(graph: Graph) -> frozenset[Node]:
 
 
 def _mean_behind(root: Node, producers: Mapping[str, Node]) -> set[Node]:
-    """The nodes from a mean of squares to a root, and those that make the squares; empty without a mean."""
+    """The nodes from the squares through their mean to a root; empty if there is no mean."""
     chain, node = {root}, producers.get(root.inputs[0])
     while node is not None and node.operator.function in (ops.add, ops.cast, ops.max, ops.clip):
         chain.add(node)

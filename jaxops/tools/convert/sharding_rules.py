@@ -63,10 +63,10 @@ def _preferred(name: str, path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def shardings(tensors: Mapping[str, Tensor], paths: Mapping[str, str], rule: Rule) -> dict[str, NamedSharding]:
-    """The place of each parameter by a rule. paths: the module paths of those that have one.
+    """The sharding of each parameter by a rule. paths: name → module path, for parameters that have one.
 
-    Raises ArgumentError for a result other than a PartitionSpec or NamedSharding, or without a mesh; ShapeError for one
-    that does not fit the shape.
+    Raises ArgumentError if the rule returns anything but a PartitionSpec or NamedSharding, or if no mesh is set;
+    ShapeError for a sharding that does not fit the shape.
     """
     placed = {}
     for name, tensor in tensors.items():

@@ -1,8 +1,8 @@
-"""Gives each module that reads a shared initializer a parameter of its own.
+"""Gives each module that reads a shared initializer its own parameter.
 
-Exporters write equal tensors once: biases of zeros, norms of ones, all of a layer that was copied. Gradient descent
-would keep them equal, where it trains each in the model that was exported. Tied by design is a matrix that an embedding
-looks up, whatever else reads it, and what one module reads at several places.
+Exporters write equal tensors once: biases of zeros, scales of ones, all weights of a layer that was copied. Trained as
+one parameter they would stay equal, but the exported model trains each of them. These stay tied: a matrix that an
+embedding looks up, and a tensor that one module reads several times.
 """
 
 import dataclasses
@@ -17,14 +17,17 @@ from jaxops.graph.parameters import single_weights
 from jaxops.signature import role
 from jaxops.tools.inspect.parameter_paths import path_in_name
 
-# True: one parameter for an initializer; False: one for each module; or a function of the paths of the modules.
+# True: one parameter for each initializer; False: one for each module; or a function from module paths to one of these.
 Tied: TypeAlias = bool | Callable[[tuple[str, ...]], bool]
 
 
 class _Read(NamedTuple):
-    """A place where an initializer is read. node, position: the number of the node, and of its input. module, leaf: the
-    path of the parameter that stands there, '' where nothing says it. looks_up: whether it is an embedding's table.
-    alias: the name that the node gives the tensor, which is the path of another parameter."""
+    """The use of an initializer by a node.
+
+    node, position: the number of the node, and of its input. module, leaf: the path of the parameter there; '' if
+    unknown. looks_up: whether it is the table of an embedding. alias: the name that an Identity gives the tensor, if
+    that is the path of another parameter.
+    """
 
     node: int
     position: int
@@ -35,10 +38,10 @@ class _Read(NamedTuple):
 
 
 def untied(graph: Graph, tied: Tied | None) -> Graph:
-    """Returns the graph with an initializer for each module that reads a shared one. tied: None for the usual choice.
+    """Returns the graph with an initializer for each module that reads a shared one. tied: None for the default.
 
-    What a subgraph captures, what is an output or an input of the model, and what a node without a module reads keep
-    the initializer that is there.
+    The original initializer stays for subgraphs that capture it, for inputs and outputs of the model, and for nodes
+    without a module.
     """
     if tied is True:
         return graph
@@ -82,8 +85,8 @@ def untied(graph: Graph, tied: Tied | None) -> Graph:
 
 
 def _owner(name: str, keys: Sequence[tuple[str, str]]) -> tuple[str, str]:
-    """Returns what keeps the initializer: readers without a module, the module in its name, the closest one around that
-    module, or the first one."""
+    """Returns the key of the readers that keep the initializer: those without a module, the module in its name, the
+    closest module around that one, or the first one."""
     path = f"{(path_in_name(name) or '').rpartition('.')[0]}."
     return min(keys, key=lambda key: (key[0] != "", -len(key[0]) * path.startswith(f"{key[0]}."), keys.index(key)))
 
@@ -101,7 +104,7 @@ def _unique(path: str, names: set[str]) -> str:
 
 
 class _Reads:
-    """The places where the values of a graph are read. captured: what its subgraphs read."""
+    """The uses of the values of a graph. captured: the values that its subgraphs read."""
 
     def __init__(self, graph: Graph) -> None:
         self.nodes: Sequence[Node] = graph.nodes
@@ -112,7 +115,7 @@ class _Reads:
                 self.places.setdefault(name, []).append((index, position))
 
     def of(self, name: str) -> Iterator[_Read]:
-        """The places where a value is read; a node that moves its elements belongs to the module that reads these."""
+        """The uses of a value. A node that only moves its elements counts for the module that reads its result."""
         for index, position in self.places.get(name, ()):
             node = self.nodes[index]
             if node.operator.traits.kind != "form" or position != 0:

@@ -1,1 +1,1 @@
-"""Models as programs of `jax.export`, with the sizes that they hold for."""
+"""Exports models as programs of `jax.export`, and finds the sizes that a program serves."""

@@ -1,4 +1,4 @@
-"""Bounds of sizes under which an inequality holds, or an equation with a minimum or a maximum in it."""
+"""Finds bounds of sizes under which an inequality holds, or an equation with minima or maxima."""
 
 import re
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from jaxops.static import Undecided, evaluated, is_symbolic, symbolic_shape
 from jaxops.symbolic import recomputed
 
 _MOST = 4  # minima and maxima in one equation; each has two operands
-_TRIED = 8192  # a limit is looked for below half of this
+_TRIED = 8192  # limits up to half of this are found
 _SIGN = re.compile(r" (==|>=) ")
 
 
@@ -30,7 +30,7 @@ def bounds(needs: str) -> list[str]:
 
 
 def _limits_of(difference: Any, equation: bool, chosen: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The limits under which a difference is 0, or at least that; None if there are none. chosen: those so far."""
+    """The limits under which a difference is 0 (or not negative); None if there are none. chosen: limits so far."""
     open_ = _choices(difference) if is_symbolic(difference) else []
     if not open_:
         return chosen if _holds(difference, equation) else None
@@ -38,7 +38,7 @@ def _limits_of(difference: Any, equation: bool, chosen: tuple[str, ...]) -> tupl
         return None
     name, a, b = open_[0]
     for value, other in ((a, b), (b, a)):
-        less = (name == "min") != isinstance(value, int)  # JAX takes no limit of a number
+        less = (name == "min") != isinstance(value, int)  # JAX rejects a limit of a number
         limit = f"{other if isinstance(value, int) else value} {'<=' if less else '>='} "
         limit += str(value if isinstance(value, int) else other)
         limits = _limits_of(_with(difference, open_[0], value), equation, (*chosen, limit))
@@ -57,7 +57,7 @@ def _holds(difference: Any, equation: bool) -> bool:
 
 
 def _choices(size: Any) -> list[tuple[str, Any, Any]]:
-    """Minima and maxima in a size, the innermost first: (which of both, the operands)."""
+    """The minima and maxima in a size, the innermost first: ("min" or "max", the two operands)."""
     choices: dict[str, tuple[str, Any, Any]] = {}
 
     def noted(name: str, fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -72,7 +72,7 @@ def _choices(size: Any) -> list[tuple[str, Any, Any]]:
 
 
 def _with(size: Any, choice: tuple[str, Any, Any], value: Any) -> Any:
-    """A size with `value` for one of its minima or maxima."""
+    """A size with `value` in place of one of its minima or maxima."""
     name, *operands = choice
 
     def chosen(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -86,7 +86,7 @@ _DIVISIONS: dict[str, Callable[..., Any]] = {"floordiv": lambda a, b: a // b, "m
 
 
 def _plain(limit: str) -> str:
-    """`t <= 32` for `2*t - 1 <= 63`: a limit of one symbol in its plain form, if it has one."""
+    """A limit of one symbol in its simplest form, if there is one: `t <= 32` for `2*t - 1 <= 63`."""
     left, sign, right = re.split(r" (<=|>=) ", limit)
     a, b = symbolic_shape(f"{left}, {right}")
     difference = a - b if sign == ">=" else b - a

@@ -1,4 +1,4 @@
-"""Small numbers with which sizes fit together, for the hint of an error."""
+"""Finds small numbers for which an equation of sizes holds, for the hint of an error."""
 
 from collections.abc import Sequence
 
@@ -7,12 +7,12 @@ import numpy as np
 from jaxops.symbolic import size_of_text
 from jaxops.tools.export.quasi_polynomials import OF_ARRAYS
 
-# How large the numbers are, for so many symbols.
+# Number of symbols → the largest number that is tried.
 _GRID = {2: 1024, 3: 100, 4: 30}
 
 
 def some_zero(text: str, symbols: Sequence[str]) -> dict[str, int]:
-    """Numbers for which a size of two to four symbols is 0: as near to each other as can be, and small.
+    """Numbers for which a size of two to four symbols is 0: small ones that are close to each other.
 
     Empty if there are none, or for another number of symbols.
     """
@@ -20,10 +20,10 @@ def some_zero(text: str, symbols: Sequence[str]) -> dict[str, int]:
     if count not in _GRID:
         return {}
     axes = np.meshgrid(*[np.arange(1, _GRID[count] + 1)] * count, indexing="ij", sparse=True)
-    with np.errstate(divide="ignore"):  # a size that small numbers do not have
+    with np.errstate(divide="ignore"):  # a size that divides by 0 for small numbers
         values = size_of_text(text, dict(zip(symbols, axes, strict=True)).__getitem__, OF_ARRAYS)
     fits = np.broadcast_to(values == 0, [_GRID[count]] * count)
-    for axis in range(count):  # the least of those that windows take for one
+    for axis in range(count):  # the smallest number for which windows have the same count
         fits = fits & ~np.insert(np.delete(fits, -1, axis), 0, False, axis)
     solutions = np.argwhere(fits) + 1
     if not len(solutions):

@@ -1,4 +1,4 @@
-"""One program for many sizes: a graph as a `jax.export.Exported`."""
+"""Exports a graph as a `jax.export.Exported`: one program for many sizes."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from jaxops.graph.nodes import Tensor, Value
 from jaxops.static import LIMITING, Undecided, is_symbolic, lowered
 from jaxops.tools.export.size_limits import Limits
 
-# JAX takes any other name without complaint: "gpu" too, for which no device runs the program.
+# JAX accepts any other name, such as "gpu", without an error, but then no device runs the program.
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 _COMPARISON = re.compile(r"(<=|>=|==|<|>)")
 
@@ -27,7 +27,7 @@ def export(
     sizes: Mapping[str, int | str] | None,
     platforms: Sequence[str] | None,
 ) -> Exported:
-    """The program of (params, *inputs), for every size that the inputs declare by name; several outputs are a tuple.
+    """Exports the program of (params, *inputs) for every value of the named sizes; several outputs are a tuple.
 
     apply: `Model.apply`. sizes, platforms, errors: see `Model.export`.
     """
@@ -95,7 +95,7 @@ def export(
 
 
 def _exported(program: Callable[..., Any], platforms: Sequence[str] | None, specs: Sequence[Any]) -> Exported:
-    """The program. Raises SizeError if JAX cannot lower the traced program for symbolic sizes."""
+    """Returns the exported program. Raises SizeError if JAX cannot lower it for symbolic sizes."""
     try:
         return jax.export.export(jax.jit(program), platforms=platforms)(*specs)
     except (Undecided, NotImplementedError) as error:
@@ -110,7 +110,7 @@ def _exported(program: Callable[..., Any], platforms: Sequence[str] | None, spec
 
 
 class _Learned(Exception):
-    """A trace ended well under limits that the sizes in it did not have from the start."""
+    """Raised after a trace that succeeded with limits which it learned on the way: it must be repeated with these."""
 
 
 def _check(value: Value) -> None:
@@ -133,7 +133,7 @@ def _python_name(name: str) -> str:
 
 
 def _read(name: str, meaning: int | str) -> tuple[str, list[str]]:
-    """`"s <= 512, s >= 2"` as the size `s` and its constraints."""
+    """Splits a text such as `"s <= 512, s >= 2"` into the size `s` and its constraints."""
     if isinstance(meaning, int) and not isinstance(meaning, bool):
         return str(meaning), []
     if not isinstance(meaning, str) or not meaning.strip():
@@ -157,7 +157,7 @@ def _read(name: str, meaning: int | str) -> tuple[str, list[str]]:
 
 
 def _specs(inputs: Sequence[Value], meanings: Mapping[str, str], limits: Limits) -> list[Any]:
-    """A shape and type for each input, of symbols that share their constraints."""
+    """A shape and type for each input; all symbols are in one scope of constraints."""
     try:
         values = limits.sizes(meanings)
     except ValueError as error:

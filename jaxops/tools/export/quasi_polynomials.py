@@ -1,7 +1,7 @@
-"""Sizes of one symbol as quasi-polynomials, which are polynomials whose coefficients repeat.
+"""Sizes of one symbol as quasi-polynomials: polynomials whose coefficients are periodic.
 
 From some number on, a size such as 2 * ceil(h / 32) - ceil(h / 16) is one polynomial for each remainder of h by 32. So
-finitely many numbers decide for which h it is 0, or not negative, and between which bounds it lies.
+a finite number of values determines for which h it is 0 or not negative, and what its bounds are.
 """
 
 import functools
@@ -15,7 +15,7 @@ import numpy as np
 from jaxops.static import Dim
 from jaxops.symbolic import size_of_text
 
-# Sizes with longer periods are not decided here, nor those of large numbers or of higher degrees.
+# Limits: sizes with longer periods, larger numbers or higher degrees are undetermined.
 _MOST, _LARGEST, _DEGREE = 1 << 17, 1 << 52, 3
 
 
@@ -37,7 +37,7 @@ class QuasiPolynomial:
 
     @property
     def start(self) -> int:
-        """The number at which it begins to repeat."""
+        """The number from which the function is periodic."""
         return len(self.values) - (self.degree + 1) * self.period
 
     def differences(self) -> np.ndarray:
@@ -56,7 +56,7 @@ class QuasiPolynomial:
         return np.concatenate([self.values[: self.start], self.later(np.arange(self.start, count))])
 
     def later(self, numbers: np.ndarray) -> np.ndarray:
-        """The values of larger and larger numbers, none of them below `start`."""
+        """The values at numbers in ascending order, all of them at least `start`."""
         periods, phases = divmod(numbers - self.start, self.period)
         later, binomial = np.zeros(len(phases), np.int64), np.ones(len(phases), np.int64)
         for order, difference in enumerate(self.differences()):
@@ -67,7 +67,7 @@ class QuasiPolynomial:
         return later
 
     def spelled(self, start: int, period: int, degree: int) -> "QuasiPolynomial":
-        """The same function with more of its values; a multiple of the period, and no smaller numbers."""
+        """The same function, with a later start, a multiple of the period, and a degree that is not smaller."""
         return QuasiPolynomial(self.first(start + (degree + 1) * period), period, degree)
 
     def settled(self) -> "QuasiPolynomial":
@@ -135,7 +135,7 @@ class QuasiPolynomial:
         if number.degree or number.period > 1 or (number.values != number.values[0]).any() or number.values[0] < 1:
             raise Undetermined
         by = int(number.values[0])
-        # After so many periods the dividend has grown by a multiple of the divisor, in each of its polynomials.
+        # After this many periods, each polynomial of the dividend has grown by a multiple of the divisor.
         if self.degree > 1:
             more = by * math.factorial(self.degree)
         else:
@@ -144,7 +144,7 @@ class QuasiPolynomial:
         return QuasiPolynomial(longer.values // by, longer.period, longer.degree)._reduced()
 
     def remainder(self, divisor: Any) -> "QuasiPolynomial":
-        """The rest of that division."""
+        """The remainder of that division."""
         return self - self.floored(divisor) * divisor
 
 
@@ -191,14 +191,14 @@ def quasi_polynomial(size: Dim) -> QuasiPolynomial:
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """A set of natural numbers. fits: whether each of 0, 1, 2, … is in it; the last period of these repeats."""
+    """A set of natural numbers. fits: for each of 0, 1, 2, …, whether it is in the set; the last period repeats."""
 
     fits: np.ndarray
     period: int
 
     @classmethod
     def where(cls, size: Dim, fact: Callable[[np.ndarray], np.ndarray]) -> "Numbers":
-        """The numbers for whose size a comparison with 0 holds. Raises Undetermined."""
+        """The numbers for which a comparison of the size with 0 holds. Raises Undetermined."""
         polynomial = quasi_polynomial(size).settled()
         return cls(fact(polynomial.values), polynomial.period)
 
@@ -241,7 +241,7 @@ class Numbers:
 
     @property
     def progression(self) -> tuple[int, int] | None:
-        """The smallest k, and an r, best 0, so that all larger numbers n with n % k == r are in the set."""
+        """The smallest k, and an r (0 if possible), so that all larger numbers n with n % k == r are in the set."""
         lasting = self.lasting
         for k in range(1, self.period + 1):
             if self.period % k == 0:
@@ -257,7 +257,7 @@ def bounds(size: Dim, low: int, high: float) -> tuple[float, float]:
     count = max(len(polynomial.values), low + (polynomial.degree + 1) * polynomial.period)
     values, steps = polynomial.first(int(min(high + 1, count)))[low:], polynomial.differences()[1:]
     if high < math.inf:
-        if high >= count:  # from there on each polynomial keeps its direction
+        if high >= count:  # from there on each polynomial is monotonic
             last = polynomial.later(np.arange(max(count, int(high) + 1 - polynomial.period), int(high) + 1))
             values = np.concatenate([values, last])
         return int(values.min()), int(values.max())

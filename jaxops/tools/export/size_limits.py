@@ -1,4 +1,4 @@
-"""The sizes that an exported program serves: the limits that a model has, learned while it is traced."""
+"""The sizes that an exported program serves: limits that are learned while the model is traced."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,31 +28,31 @@ from jaxops.tools.export.solving import (
     solutions,
 )
 
-# So many branches may be taken for a size of 1.
+# The largest number of branches for which both answers are tried.
 _MOST_TURNS = 4
 
 
 @dataclass
 class Limits:
-    """The sizes that the program serves: those asked for, as far as the model can run with them.
+    """The sizes that the program serves: those that the caller asks for and the model can run with.
 
-    asked_for: constraints that were asked for. axes: symbol → the axis of the inputs that have it. learned: what the
-    model needs, in the order in which it was found; a symbol means in each what it stands for after those before.
-    in_trace: whether some of it was learned since the last call of `sizes`. A trace goes on with sizes that are limited
-    in place, for the sake of what else it finds, and the next trace has all limits from the start.
+    asked_for: the caller's constraints. axes: symbol → the axis of the inputs that have it. learned: the limits that
+    the model needs, in order; in each of them, symbols have the meanings that the limits before it gave them. in_trace:
+    whether a limit was learned since the last call of `sizes`. The current trace then goes on with limited sizes, to
+    find further limits, and the next trace has all limits from its start.
     """
 
     asked_for: Sequence[str] = ()
     axes: Mapping[str, int] = field(default_factory=dict)
     learned: list[Limit] = field(default_factory=list)
     in_trace: bool = False
-    turned: dict[str, str] = field(default_factory=dict)  # requirement of a branch → its opposite, which holds instead
-    _branches: dict[str, str] = field(default_factory=dict)  # likewise, the requirements that branches taught
+    turned: dict[str, str] = field(default_factory=dict)  # requirement of a branch → its opposite, which is assumed
+    _branches: dict[str, str] = field(default_factory=dict)  # the same, for requirements learned at branches
     _tried: set[tuple[str, Limit]] = field(default_factory=set)
     _question: str = ""
     _constraints: list[str] = field(default_factory=list)
     _meanings: dict[str, str] = field(default_factory=dict)  # the sizes that the symbols of the inputs stand for
-    _scopes: list[tuple[Any, dict[str, str]]] = field(default_factory=list)  # of this trace, with that of their symbols
+    _scopes: list[tuple[Any, dict[str, str]]] = field(default_factory=list)  # of this trace, with symbols' meanings
     _newest: dict[tuple[int, str], Any] = field(default_factory=dict)  # a size of a scope → its form now
 
     @property
@@ -84,7 +84,7 @@ class Limits:
         return False
 
     def example(self, error: SizeError) -> dict[str, int]:
-        """Numbers for symbols of the inputs with which an equation of several holds, if there are small ones."""
+        """Small numbers for symbols of the inputs with which an equation of several symbols holds, if there are any."""
         if " == " not in error.needs:
             return {}
         numbers = some_zero(str(difference_of(error.needs)[0]), symbols_in(error.needs))
@@ -96,9 +96,9 @@ class Limits:
         }
 
     def turns(self) -> bool:
-        """Begins again with the other answer for the last branch that has only had one; False if there is none.
+        """Starts again with the opposite answer at the last branch with one answer so far; False if there is none.
 
-        A program is for sizes other than 1 where a branch asks whether one is 1, but not where these fail later.
+        If a branch asks whether a size is 1, the program is first tried for other sizes, and if these fail, for 1.
         """
         asked = [needs for needs in self._branches if needs not in self.turned]
         if not asked or len(self.turned) == _MOST_TURNS:
@@ -114,8 +114,8 @@ class Limits:
         return symbols_in(*self._branches)
 
     def assume(self, error: SizeError) -> bool:
-        """Adds a limit, and restricts the sizes of this trace, so that it finds more; False if that did not help, or
-        does not.
+        """Adds a limit, and restricts the sizes of this trace, so that it can find further limits; False if that is
+        impossible.
         """
         before = len(self._scopes)
         if error.needs == self._question or not self.learn(error):
@@ -124,7 +124,7 @@ class Limits:
         return len(self._scopes) > before
 
     def refresh(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Operands whose sizes follow from the limits that this trace has learned. Their values do not count in it."""
+        """Operands with their sizes under the limits that this trace has learned; their values do not matter in it."""
         return jax.tree.map(self._renewed, list(inputs)) if len(self._scopes) > 1 else inputs
 
     def _renewed(self, x: Any) -> Any:
@@ -136,7 +136,7 @@ class Limits:
         return x if sizes == x.shape else jax.lax.full(sizes, 0, x.dtype)
 
     def _now(self, size: Any) -> Any:
-        """A size in the form that it has under all limits."""
+        """A size in its form under all limits."""
         newest = self._scopes[-1][0]
         if not is_symbolic(size) or size.scope is newest:
             return size
@@ -147,7 +147,8 @@ class Limits:
         return self._newest[key]
 
     def _begin(self) -> None:
-        """Takes the limits that were asked for and learned. ValueError: one is not a constraint, or cannot be met."""
+        """Applies the limits that were asked for or learned. Raises ValueError for one that cannot be read, or that
+        cannot be met."""
         self._meanings, self._constraints, self._scopes = {}, [], []
         self._apply(Limit(tuple(text for text in self.asked_for if not _definition(text))))
         for symbol, meaning in filter(None, map(_definition, self.asked_for)):
@@ -159,14 +160,14 @@ class Limits:
         self._scopes = self._scopes[-1:]
 
     def _takes(self, limit: Limit) -> bool:
-        """Learns a limit; False where it cannot be met, or asks for multiples of too large a number."""
+        """Learns a limit; False if it cannot be met, or requires multiples of too large a number."""
         try:
             self._apply(limit)
-        except (ValueError, NotImplementedError):  # what JAX says of constraints
+        except (ValueError, NotImplementedError):  # JAX raises these for constraints
             return False
         self.learned.append(limit)
         if limit.symbol:
-            self._tried.clear()  # a question of the same text is another one now
+            self._tried.clear()  # the same text has another meaning now
             if self._meanings[limit.symbol].isdigit():
                 self._reconsider(limit.symbol)
         return True
@@ -185,7 +186,7 @@ class Limits:
             self._begin()
 
     def _apply(self, limit: Limit) -> None:
-        """Puts a limit into force. ValueError, NotImplementedError: it cannot be met; then nothing is changed."""
+        """Applies a limit. Raises ValueError or NotImplementedError, without changes, if it cannot be met."""
         new = {limit.symbol: limit.meaning} if limit.symbol else {}
         constraints = [*(_constraint_with(text, new) for text in self._constraints), *limit.constraints]
         ranges = _ranges(constraints)
@@ -195,13 +196,13 @@ class Limits:
         if any(int(k) > MOST for k in re.findall(rf"(\d+)\*{limit.symbol}\b", meanings.get(limit.symbol, ""))):
             raise ValueError(f"multiples of a large number: {limit}")
         scope = fresh_scope(constraints, ranges)
-        _ = symbolic_shape("size", scope=scope)[0] >= 1  # with the first comparison JAX says whether they can be met
+        _ = symbolic_shape("size", scope=scope)[0] >= 1  # JAX raises an error now if they cannot be met
         self._constraints, self._meanings, self._newest = constraints, meanings, {}
         self._scopes = [*((old, _composed(texts, new)) for old, texts in self._scopes), (scope, {})]
 
 
 def _definition(text: str) -> tuple[str, str] | None:
-    """(t, 2*s) for `t == 2*s`."""
+    """Splits an equation that defines a symbol: (t, 2*s) for `t == 2*s`; None for any other text."""
     if not SIGN.search(text):
         return None
     left, sign, right = sides(text)
@@ -216,7 +217,7 @@ def _composed(meanings: Mapping[str, str], new: Mapping[str, str]) -> dict[str, 
 
 
 def _constraint_with(text: str, new: Mapping[str, str]) -> str:
-    """A constraint after some symbols in it stand for something new."""
+    """A constraint after some symbols in it got new meanings."""
     if not new:
         return text
     plain = fresh_scope()
@@ -235,7 +236,7 @@ def _ranges(constraints: Sequence[str]) -> dict[str, Range]:
         if len(names) == 1 and is_symbolic(difference):
             try:
                 low, high = solutions(difference, equation).hull
-            except Undetermined:  # such as of a billion
+            except Undetermined:  # such as one with a factor of a billion
                 low, high = line(difference, names[0], equation)
             previous = ranges.get(names[0], Range())
             ranges[names[0]] = Range(max(low, previous.low), min(high, previous.high))

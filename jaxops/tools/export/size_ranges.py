@@ -1,4 +1,4 @@
-"""Ranges of symbolic sizes, computed here because JAX finds them slowly for quotients."""
+"""Ranges of symbolic sizes; JAX's own computation is slow for quotients."""
 
 import math
 import re
@@ -14,7 +14,7 @@ from jaxops.tools.export.terms import factored, reduced, summed, terms
 
 
 def line(size: Dim, symbol: str, equation: bool) -> tuple[float, float]:
-    """The least and the largest number for which `size` is 0, or not negative, where it is a·symbol + b; else any."""
+    """The smallest and the largest number for which a size a·symbol + b is 0 (or not negative); else, any number."""
     plain = all(re.fullmatch(rf"(\d+\*)?{symbol}|\d+", text) for _, text in terms(size))
     if not plain:
         return 1, math.inf
@@ -68,7 +68,7 @@ class Range:
         return Range(min(quotients), max(quotients))
 
     def modulo(self, other: Any) -> "Range":
-        """The rest of that division."""
+        """The remainder of that division."""
         other = _range(other)
         return Range(0, other.high - 1) if other.low >= 1 else ANY
 
@@ -95,17 +95,18 @@ _FUNCTIONS = {
 
 
 def bounds_known(ranges: Mapping[str, Range], size: Dim) -> tuple[float, float] | None:
-    """The least and the largest that a size can be; None if JAX may find better ones. ranges: of symbols; default from
-    1.
+    """The smallest and the largest value of a size; None if JAX may find better bounds.
+
+    ranges: of symbols; others begin at 1.
     """
-    if "[" in str(size):  # a size to which JAX has given a name of its own, such as args[1].shape[0]
+    if "[" in str(size):  # a size that JAX has named, such as args[1].shape[0]
         return None
     bounds = _range_of(ranges, size)
     return (bounds.low, bounds.high) if bounds.low >= 0 or bounds.high < 0 or _exact(size) else None
 
 
 def _exact(size: Dim) -> bool:
-    """Returns True if the bounds that are computed here are the best possible."""
+    """Returns True if the bounds of `_range_of` are the best possible."""
     try:
         quasi_polynomial(reduced(size))
     except Undetermined:
@@ -114,7 +115,7 @@ def _exact(size: Dim) -> bool:
 
 
 def _range_of(ranges: Mapping[str, Range], size: Dim) -> Range:
-    """The best known range of a size of one symbol, of a product of such, and of a sum of either."""
+    """The best known range of a size of one symbol, of a product of such sizes, or of a sum of sizes or products."""
     names = symbols_in(size)
     if not names:
         return _range(size)

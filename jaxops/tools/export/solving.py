@@ -1,4 +1,4 @@
-"""Limits on symbols under which a requirement on sizes holds, such as `s <= 512`; the simplest come first."""
+"""Finds limits of symbols, such as `s <= 512`, under which a requirement on sizes holds; the simplest come first."""
 
 import functools
 import math
@@ -20,11 +20,11 @@ from jaxops.tools.export.quasi_polynomials import Numbers, Undetermined
 from jaxops.tools.export.size_ranges import Range, bounds_known
 from jaxops.tools.export.terms import reduced, summed, terms
 
-# The largest number whose multiples a size may have to be.
+# The largest k for which a limit may require a multiple of k.
 MOST = 1024
-# The numbers for all other sizes, while one size is tried.
+# While one symbol is tried, all other symbols have one of these numbers.
 _OTHERS = (101, 103, 107, 109, 113, 127, 131, 137)
-# An equation is put into force for the products with so many other symbols.
+# An equation is also applied to products with up to this many other symbols.
 _MOST_OTHERS = 3
 _DIVISOR = re.compile(r", (\d+)\)")
 SIGN = re.compile(r"\s*(<=|>=|==)\s*")
@@ -32,9 +32,9 @@ SIGN = re.compile(r"\s*(<=|>=|==)\s*")
 
 @dataclass(frozen=True)
 class Limit:
-    """Constraints such as `s <= 512`; or a symbol and its meaning: `32*h`, `1`, `past + s`.
+    """A limit: constraints such as `s <= 512`, or a symbol and its meaning, such as `32*h`, `1` or `past + s`.
 
-    asked: the symbols of the question that it answers.
+    asked: the symbols of the requirement that led to this limit.
     """
 
     constraints: tuple[str, ...] = ()
@@ -44,15 +44,15 @@ class Limit:
 
 
 def fresh_scope(constraints: Sequence[str] = (), ranges: Mapping[str, Range] | None = None) -> Any:
-    """The common scope of symbolic sizes. ranges: of single symbols, as the constraints give them."""
-    # Equations come first: JAX fails over a limit of a symbol that an equation then replaces.
+    """A new scope for symbolic sizes. ranges: of single symbols, according to the constraints."""
+    # Equations come first: JAX fails at a limit of a symbol that a later equation replaces.
     scope = SymbolicScope(sorted(constraints, key=lambda text: "==" not in text))
     bounded_by(scope, functools.partial(bounds_known, ranges or {}))
     return scope
 
 
 def size_of(text: str, scope: Any, meanings: Mapping[str, str] | None = None) -> Any:
-    """The size that a text means. meanings: of symbols in it that stand for other sizes."""
+    """The size with this text. meanings: symbol → the size that replaces it."""
     meanings = meanings or {}
 
     def value(name: str) -> Any:
@@ -87,9 +87,10 @@ def solutions(difference: Any, equation: bool) -> Numbers:
 
 
 def limits_for(needs: str, axes: Mapping[str, int], ranges: Mapping[str, Range]) -> Iterator[Limit]:
-    """Limits under which it holds, the simplest first.
+    """Yields limits under which a requirement holds, the simplest first.
 
-    axes: of the inputs, where they have a symbol; one size that has two names is on one axis. ranges: of the symbols.
+    axes: symbol → the axis of the inputs that have it; symbols on the same axis may be one size. ranges: of the
+    symbols.
     """
     difference, equation = difference_of(needs)
     symbols = symbols_in(difference)
@@ -108,10 +109,10 @@ def limits_for(needs: str, axes: Mapping[str, int], ranges: Mapping[str, Range])
 
 
 def _of_one(difference: Any, equation: bool, symbol: str, possible: Range) -> Iterator[Limit]:
-    """Limits of one symbol; they follow from all numbers for which it holds. possible: those that it may be."""
+    """Yields limits of one symbol, from all numbers for which the requirement holds. possible: the symbol's range."""
     sum_of = terms(difference)
     sizes = [term for term in sum_of if not term[1].isdigit()]
-    # JAX takes the number for a quotient that is one for several sizes.
+    # If the term is a quotient, which is the same number for several sizes, JAX can replace it by the number.
     also = (f"{sizes[0][1]} == {_solved_for(sum_of, sizes[0])}",) if equation and len(sizes) == 1 else ()
     try:
         for limit in _within(solutions(difference, equation), symbol, possible):
@@ -122,7 +123,7 @@ def _of_one(difference: Any, equation: bool, symbol: str, possible: Range) -> It
 
 
 def _within(numbers: Numbers, symbol: str, possible: Range) -> Iterator[Limit]:
-    """Limits under which a symbol is one of the numbers. possible: those that it may be."""
+    """Yields limits under which a symbol is one of the numbers. possible: the symbol's range."""
     low, high, endless = int(possible.low), possible.high, possible.high == math.inf
     fits = numbers.first(max(len(numbers.fits), low + numbers.period) if endless else int(high) + 1)[low:]
     gaps, members = np.flatnonzero(~fits) + low, np.flatnonzero(fits) + low
@@ -143,17 +144,18 @@ def _within(numbers: Numbers, symbol: str, possible: Range) -> Iterator[Limit]:
 
 
 def _of_several(difference: Any, symbols: Sequence[str], axes: Mapping[str, int]) -> Iterator[Limit]:
-    """Limits under which a size of several symbols is 0."""
+    """Yields limits under which a size of several symbols is 0."""
     text = str(difference)
     for a, b in combinations([s for s in symbols if s in axes], 2):
         if axes[a] == axes[b] and _is_zero(size_of(text, fresh_scope(), {a: b})):
             yield Limit((), a, b)
     sum_of = terms(text)
     alone = [t for t in sum_of if t[1].isidentifier() and sum(t[1] in symbols_in(o) for _, o in sum_of) == 1]
-    # Best one that is a sum of others, as it cannot be negative then.
+    # A symbol that is a sum of other terms comes first, since a sum cannot be negative.
     for term in sorted(alone, key=lambda t: sum(o[0] == t[0] for o in sum_of)):
         yield Limit((), term[1], str(_solved_for(sum_of, term)))
-    # For any other sizes, or for those that are multiples of all that divides them.
+    # The numbers of one symbol that are right for all tried values of the other symbols; then for multiples of the
+    # divisors.
     divisors = math.prod(map(int, _DIVISOR.findall(text)))
     steps = min(divisors, MOST)
     for other_sizes in (
@@ -170,7 +172,8 @@ def _of_several(difference: Any, symbols: Sequence[str], axes: Mapping[str, int]
     yield from _multiples(text, symbols)
     longest = max(sum_of, key=lambda term: len(term[1]))
     value = _solved_for(sum_of, longest)
-    # JAX puts a number for a whole term; where that is only a part of one, its division may not end.
+    # JAX replaces a complete term by the number. If it is a part of a larger term, JAX's division may not terminate, so
+    # there is an equation for each product with other symbols.
     others = [f"{name}*" for name in axes if name not in symbols] if isinstance(value, int) else []
     if is_symbolic(value) or (value >= 1 and len(others) <= _MOST_OTHERS):
         factors = [*map("".join, chain.from_iterable(combinations(others, k) for k in range(len(others) + 1)))]
@@ -178,7 +181,7 @@ def _of_several(difference: Any, symbols: Sequence[str], axes: Mapping[str, int]
 
 
 def _multiples(text: str, symbols: Sequence[str]) -> Iterator[Limit]:
-    """Limits under which a size is 0: one symbol, or two, are multiples of divisors in it."""
+    """Yields limits under which a size is 0: one or two symbols must be multiples of divisors in it."""
     divisors = sorted({int(k) for k in _DIVISOR.findall(text) if 1 < int(k) <= MOST})
     for count in (1, 2):
         for names in combinations(symbols, count):
@@ -194,9 +197,7 @@ def _solved_for(sum_of: Sequence[tuple[bool, str]], term: tuple[bool, str]) -> A
 
 
 def _numbers_of(text: str, symbol: str, symbols: Sequence[str], other_sizes: Sequence[int]) -> Numbers | None:
-    """The numbers of one symbol for which a size is 0, while the other symbols have these sizes; None if
-    undetermined.
-    """
+    """The numbers of one symbol for which a size is 0, given the other symbols; None if undetermined."""
     sizes = {name: str(size) for name, size in zip([s for s in symbols if s != symbol], other_sizes, strict=False)}
     left = size_of(text, fresh_scope(), sizes)
     try:

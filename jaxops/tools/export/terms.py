@@ -19,7 +19,7 @@ def terms(size: Any) -> list[tuple[bool, str]]:
 
 
 def _parts(text: str, signs: tuple[str, ...]) -> list[str]:
-    """A text, divided before each of these signs outside parentheses."""
+    """Splits a text before each of these signs that is outside of parentheses."""
     texts, start, depth = [], 0, 0
     for i, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
@@ -36,9 +36,9 @@ def summed(signed: Iterable[tuple[bool, str]], scope: Any = None) -> Any:
 
 
 def factored(size: Any) -> tuple[Any, Any]:
-    """(the product of the positive numbers and symbols that all terms of a size have as factors, the remaining size).
+    """Splits a size into (the product of positive numbers and symbols that are factors of all terms, the quotient).
 
-    JAX's own division may never end where an equation gives a product of two symbols another form.
+    JAX's own division may not terminate if an equation rewrites a product of two symbols.
     """
     signed = [(negative, *_factors(term)) for negative, term in terms(size)]
     number = math.gcd(*(coefficient for _, coefficient, _ in signed)) or 1
@@ -67,5 +67,5 @@ def _product(coefficient: int, powers: Counter[str]) -> str:
 
 
 def reduced(size: Any) -> Any:
-    """A size without the positive numbers and symbols that all its terms have as factors; so it has the same sign."""
+    """A size without the positive numbers and symbols that are factors of all terms; it has the same sign."""
     return factored(size)[1] if is_symbolic(size) else size

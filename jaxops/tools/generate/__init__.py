@@ -1,1 +1,1 @@
-"""Decoders: steps of fixed shapes out of models with growing caches."""
+"""Turns models with growing caches into steps of fixed shapes."""

@@ -1,6 +1,4 @@
-"""The caches of a decoder: pairs of an input and the output that is this input with the new tokens added, and the
-axis.
-"""
+"""Finds the caches of a decoder: an input, the output that is this input with new tokens appended, and the axis."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,20 +9,20 @@ from jaxops.errors import ModelError, ShapeError, SignatureError
 from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.signature import CACHE, operand_marks
 
-# Words that tell the two sides of a cache apart; without them their names are equal.
+# The input and the output of a cache have the same name without these words.
 _SIDES = {"past", "present", "cache", "caches", "kv", "in", "out", "input", "output", "inputs", "outputs"}
 _SIDES |= {"new", "old", "next", "prev", "previous", "updated", "current"}
-# Inputs that say where the new tokens go in a cache that keeps its size.
+# Inputs with the positions of new tokens in a cache of fixed size.
 _PLACES = {"write_indices", "cache_position"}
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
 @dataclass(frozen=True)
 class Cache:
-    """past, present: the input and the output. axis: that of the tokens. batch: that of the batch, None if fixed.
+    """A cache. past, present: the input and the output. axis: of the tokens. batch: of the batch; None if fixed.
 
-    in_place: whether it keeps its size, and the model writes the new tokens where an input says. window: how many rows
-    it needs if it keeps its size and forgets old tokens, else 0.
+    in_place: whether the cache has a fixed size, and an input tells where the model writes new tokens. window: the
+    number of rows of a cache of fixed size that drops old tokens; 0 for other caches.
     """
 
     past: Value
@@ -35,13 +33,13 @@ class Cache:
     window: int = 0
 
     def with_tokens(self, sizes: Sequence[Any], count: Any) -> tuple[Any, ...]:
-        """Sizes of this cache with so many tokens: the same for one that forgets."""
+        """The sizes of this cache with `count` tokens; those of a cache that drops old tokens do not depend on it."""
         return tuple(count if axis == self.axis and not self.window else size for axis, size in enumerate(sizes))
 
     def shape(self, batch: int, length: Any, numbers: Mapping[str, int] | None = None) -> tuple[Any, ...]:
-        """Its sizes. length: the most tokens. numbers: of sizes that the model names only.
+        """The sizes of this cache. length: the largest number of tokens. numbers: of sizes that the model only names.
 
-        Raises ModelError where nothing says them.
+        Raises ModelError for a size that is not known.
         """
         assert self.past.shape is not None
         sizes = list(self.past.shape)
@@ -73,10 +71,10 @@ def find_caches(
     batch: Any,
     windows: Mapping[str, int] | None = None,
 ) -> tuple[Cache, ...]:
-    """The caches that grow, that are written in place, or that forget. named: input → output, or None to find them.
-    batch: how the model names that size. windows: as `windows_of` gives them.
+    """The caches that grow, that are written in place, or that drop old tokens.
 
-    Raises SignatureError for a name that the model does not have, ModelError where no cache is found.
+    named: input → output, or None to find them. batch: the model's name of the batch size. windows: see `windows_of`.
+    Raises SignatureError for a name that the model does not have, ModelError if no cache is found.
     """
     if named is not None:
         pairs = _named(inputs, outputs, named)
@@ -106,7 +104,7 @@ def _named(inputs: Sequence[Value], outputs: Sequence[Value], given: Mapping[str
 
 
 def _by_name(inputs: Sequence[Value], outputs: Sequence[Value]) -> list[tuple[Value, Value]]:
-    """Pairs whose names are equal but for the words that tell past from present."""
+    """Pairs whose names are equal without the words that distinguish past from present."""
     outputs_by_key: dict[Any, list[Value]] = {}
     for value in filter(_may_be_cache, outputs):
         outputs_by_key.setdefault(_key(value.name), []).append(value)
@@ -124,7 +122,7 @@ def _key(name: str) -> tuple[str, ...]:
 
 
 def _by_order(inputs: Sequence[Value], outputs: Sequence[Value]) -> list[tuple[Value, Value]]:
-    """The inputs and outputs that may be caches, paired in order if their shapes agree; for names without meaning."""
+    """The inputs and outputs that may be caches, paired in order if all shapes agree; for names that do not match."""
     cache_inputs, cache_outputs = ([v for v in values if _may_be_cache(v)] for values in (inputs, outputs[1:]))
     pairs = list(zip(cache_inputs, cache_outputs, strict=False))
     return (

@@ -1,9 +1,9 @@
-"""Generation: a decoder with growing caches as a step of fixed shapes, for `jax.lax.scan`.
+"""Generation: turns a decoder with growing caches into a step of fixed shapes, for `jax.lax.scan`.
 
-A model takes the keys and values of p past tokens and gives those of p + n. With arrays of exactly these sizes each
-token would be another program. Here the model is traced once with a symbolic p, and run on caches of a fixed length
-(`jaxops.compiler.padded`), whose content beyond p takes no part in the result. So nothing is asked of the model's masks
-or positions: they may come from an input, from the sizes, or be absent.
+A model takes the keys and values of p past tokens and returns those of p + n. With arrays of exactly these sizes, each
+token would need another program. So the model is traced once with a symbolic p, and runs on caches of a fixed length
+(`jaxops.compiler.padded`), whose content beyond p does not affect the results. This works for any model, whether its
+mask and positions are inputs, are computed from sizes, or do not exist.
 """
 
 import functools
@@ -96,7 +96,7 @@ class Decoder(Report):
         self._logits = next((k for k, v in enumerate(model.outputs) if v.name not in presents), -1)
         if self._logits < 0:
             raise ModelError("the model has no output beside its caches, so a step would give no logits")
-        # Then a mask of the caches would have to forget, too.
+        # Otherwise a mask of the caches would have to drop old tokens, too.
         self._endless = self._mask is None and all(is_circular(model.graph, c.past.name) for c in self.caches)
         self._reaches = False  # whether it is known that `length` tokens have positions
         self._compiled = jax.jit(self._run)
@@ -215,7 +215,7 @@ class Decoder(Report):
         return state, logits[:, 0] if np.ndim(tokens) == 1 and logits.ndim > 2 else logits
 
     def _arrived(self, tokens: jax.Array, named: Mapping[str, Any]) -> tuple[jax.Array, dict[str, Any]]:
-        """The tokens (B, n) in the model's type, and the other inputs by name, checked."""
+        """Returns the tokens (B, n) in the model's type, and the remaining inputs by name, checked."""
         if not jnp.issubdtype(tokens.dtype, jnp.integer) or tokens.ndim not in (1, 2):
             raise DTypeError(f"tokens are integers (B,) or (B, n), not {describe(tokens)}")
         batched = tokens.reshape(tokens.shape[0], -1).astype(dtype_of(self._tokens))
@@ -297,13 +297,13 @@ class Decoder(Report):
         return DecoderState(reached, mask, caches), self._valid(logits.array, reached)
 
     def _valid(self, logits: Any, reached: Any) -> Any:
-        """The logits, NaN where there was no room for the tokens."""
+        """Returns the logits, or NaN if there was no room for the tokens."""
         if self._endless or not is_float(logits.dtype):
             return logits
         return jnp.where(reached <= self.length, logits, jnp.asarray(np.nan, logits.dtype))
 
     def _check_reach(self, params: Any, state: DecoderState, batch: int, count: int, named: Mapping[str, Any]) -> None:
-        """Raises ShapeError if the last of `length` tokens is beyond a table, such as that of the positions."""
+        """Raises ShapeError if the last of `length` tokens is beyond the end of a table, such as that of positions."""
         if self._reaches:
             return
         shapes = {name: array.shape for name, array in state.caches.items()}
@@ -316,8 +316,9 @@ class Decoder(Report):
         self._reaches = reaches(jax.make_jaxpr(last_step), filled, specs, self.length)
 
     def _last_step(self, batch: int, count: int, shapes: Mapping[str, tuple[Any, ...]]) -> tuple[Any, Any]:
-        """The inputs of a step of the last `count` tokens: (those that are filled, shapes and types of the tokens and
-        the caches). shapes: of the caches.
+        """Returns the inputs of a step with the last `count` tokens: (filled inputs, types of tokens and caches).
+
+        shapes: of the caches.
         """
         past = self.length - count
         with jax.ensure_compile_time_eval():
@@ -334,7 +335,7 @@ class Decoder(Report):
 
     @functools.cached_property
     def _numbers(self) -> dict[str, int]:
-        """The sizes of caches that the model only names, but can run with for one number: a name → the number."""
+        """The sizes of caches that have a name in the model, but must be a certain number: name → number."""
         formals = {cache.past.name: cache.past.shape or () for cache in self.caches}
         free = [d for c in self.caches for k, d in enumerate(c.past.shape or ()) if k not in (c.axis, c.batch)]
         names = list(dict.fromkeys(d for d in free if isinstance(d, str)))
@@ -368,7 +369,7 @@ class Decoder(Report):
 
 @explained
 def decoder(model: Decodable, cache: Mapping[str, str] | None = None, *, length: int = 256) -> Decoder:
-    """Makes a decoder with growing caches a step of fixed shapes: `step(params, state, tokens)` → (state, logits).
+    """Turns a decoder with growing caches into a step of fixed shapes: `step(params, state, tokens)` → (state, logits).
 
     model: takes tokens (B, n), and keys and values of past tokens. It returns logits, and keys and values that end with
     those of the new tokens. If it has an attention mask (B, total) or position ids, they are filled. Grouped heads,

@@ -1,4 +1,4 @@
-"""Sizes that a model declares by a name, although it can run with one number only."""
+"""Finds sizes that a model declares by a name, although it can only run with one number for them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from jaxops.static import Dim, Undecided, symbolic_shape
 
 
 def numbers_needed(trace: Callable[[Mapping[str, Dim]], Any], names: Sequence[str]) -> dict[str, int]:
-    """The numbers of those `names` that the model requires to be one number, such as the size of a head.
+    """Returns name → number for those `names` that must be a certain number, such as the size of a head.
 
     trace: traces the model with these sizes, numbers or symbolic ones, by name.
     """

@@ -1,4 +1,4 @@
-"""The inputs of a decoder that follow from the tokens so far: positions, lengths and the like, found by name."""
+"""Fills inputs of a decoder that depend on the number of tokens so far, such as positions; recognized by name."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from jaxops.static import Dim, StaticValue
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens of a step, as inputs that the decoder fills depend on them.
+    """The facts about the tokens of a step from which inputs are filled.
 
-    position: of the first one. total: the number of tokens with those before, mostly symbolic. mask: (B, n), of these
-    tokens; before: (B,), how many of the earlier ones are not padding. Both None without an attention mask.
+    position: of the first token. total: the number of tokens including earlier ones, mostly symbolic. mask: (B, n), of
+    these tokens. before: (B,), the number of earlier tokens that are not padding. Both None without an attention mask.
     """
 
     batch: int
@@ -35,22 +35,22 @@ def dtype_of(value: Value) -> np.dtype:
 
 
 def _kind(value: Value) -> str:
-    """The end of a name, as it may have the name of a module before it."""
+    """The last part of a name, without the name of a module."""
     return value.name.lower().rpartition(".")[2].rpartition("/")[2]
 
 
 def is_filled(value: Value) -> bool:
-    """Returns True if this input follows from the tokens."""
+    """Returns True if the decoder fills this input."""
     return _kind(value) in _FILLED
 
 
 def filled_input(value: Value, tokens: Tokens) -> Any:
-    """Such an input for a step of these tokens."""
+    """The value of a filled input for a step of these tokens."""
     return _FILLED[_kind(value)](value, tokens)
 
 
 def _positions(value: Value, tokens: Tokens) -> Any:
-    """Counted from 0 for each sample, padding left out."""
+    """Positions, counted from 0 for each sample, without padding."""
     steps = tokens.position + jnp.arange(tokens.count, dtype=np.int32)
     positions = jnp.broadcast_to(steps, (tokens.batch, tokens.count))
     if tokens.mask is not None:
@@ -62,7 +62,7 @@ def _positions(value: Value, tokens: Tokens) -> Any:
 
 
 def _last_places(value: Value, tokens: Tokens) -> Any:
-    """The number of tokens of each sample less 1, padding left out."""
+    """The number of tokens of each sample, without padding, minus 1."""
     lengths = jnp.full((tokens.batch,), tokens.position + tokens.count, np.int32)
     if tokens.mask is not None:
         lengths = tokens.before + tokens.mask.astype(np.int32).sum(1, dtype=np.int32)
@@ -70,7 +70,7 @@ def _last_places(value: Value, tokens: Tokens) -> Any:
 
 
 def _filled_rows(value: Value, tokens: Tokens) -> Any:
-    """The number of rows of a cache that hold a token: all rows of a circular one that has begun anew."""
+    """The number of rows of a cache that hold a token: all rows of a circular cache after its first round."""
     reached = tokens.position + tokens.count
     rows = jnp.minimum(reached, tokens.total) if isinstance(tokens.total, int) else reached
     return jnp.full((tokens.batch,), rows, dtype_of(value))
@@ -79,13 +79,13 @@ def _filled_rows(value: Value, tokens: Tokens) -> Any:
 def _size(of: Callable[[Tokens], Dim]) -> Callable[[Value, Tokens], Any]:
     def fill(value: Value, tokens: Tokens) -> Any:
         size = of(tokens)
-        kind = value.dtype if isinstance(size, int) else object  # a symbol, or a number in the type of the input
+        kind = value.dtype if isinstance(size, int) else object  # symbolic sizes have no type
         return StaticValue(np.full([1] * len(value.shape or ()), size, kind))
 
     return fill
 
 
-# Inputs that follow from the tokens so far, by the names that exporters give them.
+# The inputs that are filled, by the names that exporters give them.
 _FILLED: dict[str, Callable[[Value, Tokens], Any]] = {
     "position_ids": _positions,
     "positions": _positions,
@@ -93,11 +93,11 @@ _FILLED: dict[str, Callable[[Value, Tokens], Any]] = {
     "write_indices": lambda value, tokens: jnp.full((tokens.batch,), tokens.position, dtype_of(value)),
     "nonpad_kv_seqlen": _filled_rows,
     "seqlens_k": _last_places,
-    # The rows of the caches that samples go on with: each with its own, unless a search of beams gives others.
+    # The row of the caches with which each sample continues: its own, unless a beam search passes others.
     "beam_idx": lambda value, tokens: jnp.arange(tokens.batch, dtype=dtype_of(value)),
     "total_sequence_length": _size(lambda tokens: tokens.total),
     "past_sequence_length": _size(lambda tokens: tokens.total - tokens.count),
-    # Of a file that holds the decoders of the first and of later tokens: it has a cache.
+    # In a file with two decoders, for the first token and for later ones: True selects the one with a cache.
     "use_cache_branch": lambda value, tokens: StaticValue(np.ones([1] * len(value.shape or ()), bool)),
 }
 

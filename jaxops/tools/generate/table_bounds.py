@@ -1,4 +1,4 @@
-"""Tables that a program reads beyond their end, such as those of positions."""
+"""Finds tables that a program reads beyond their end, such as tables of positions."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -12,12 +12,12 @@ from jaxops.compiler.primitives import called_jaxpr
 from jaxops.errors import BoundsError, JaxopsError, ShapeError
 from jaxops.static import Undecided
 
-# Gives an array, which is computed only where a table is read: to compute all of them takes a quarter of a trace.
+# Computes an array when a table is read; computing all arrays would take a quarter of the time of a trace.
 _Value = Callable[[], Any]
 
 
 class Beyond(NamedTuple):
-    """rows: how many the table has. row: the last one that is read. where: the module."""
+    """A read beyond the end. rows: the number of rows in the table. row: the last row read. where: the module."""
 
     rows: int
     row: int
@@ -25,9 +25,9 @@ class Beyond(NamedTuple):
 
 
 def first_beyond(closed: Any, inputs: Sequence[Any]) -> Beyond | None:
-    """The first table that a closed jaxpr reads beyond its end, at positions that follow from the first of its inputs.
+    """Returns the first table that a closed jaxpr reads beyond its end; None if there is none.
 
-    inputs: those first inputs. The later ones are unknown, and so are tables and positions that depend on them.
+    inputs: the values of its first inputs. Tables and positions that depend on later inputs are not checked.
     """
     reads: list[Beyond] = []
 
@@ -76,12 +76,12 @@ def reaches(program: Callable[..., Any], filled: Any, types: Sequence[Any], leng
     """
     try:
         out_of_bounds = first_beyond(program(filled, *types), jax.tree.leaves(filled))
-    except BoundsError as error:  # the places follow from the sizes
+    except BoundsError as error:  # the positions are computed from sizes
         raise ShapeError(
             f"decoder: {length} tokens are more than a table of the model has: {error}\n"
             "  hint    decoder(model, length=…) with at most that size"
         ) from error
-    except (JaxopsError, Undecided):  # the trace with a symbol raises it too, and says where
+    except (JaxopsError, Undecided):  # the trace with a symbol raises it, too, with the place
         return False
     if out_of_bounds is not None:
         most = length - (out_of_bounds.row - out_of_bounds.rows + 1)

@@ -1,1 +1,1 @@
-"""Looks into models: nodes, shapes, parameters, arithmetic, differences."""
+"""Inspects models: nodes, shapes, parameters, operation counts, differences from other runtimes."""

@@ -10,7 +10,7 @@ import numpy as np
 from jaxops.graph.nodes import Graph, Node
 from jaxops.tools.inspect.tables import Report, Table
 
-# Rows that a printed report shows around the first difference, and of the largest where there is none.
+# The number of rows that a printed report shows around the first difference, and of the largest ones if there is none.
 _BEFORE, _AFTER, _LARGEST = 3, 4, 8
 
 
@@ -18,7 +18,7 @@ _BEFORE, _AFTER, _LARGEST = 3, 4, 8
 class Row:
     """A tensor. absolute, relative: the largest differences; NaN if only one of two values is NaN.
 
-    note: why the two were not compared, or how they differ in more than numbers.
+    note: the reason why the tensor was not compared, or a difference in shape or type.
     """
 
     node: str
@@ -108,12 +108,12 @@ def names_of(graph: Graph) -> list[str]:
 def compare(
     graph: Graph, ours: Mapping[str, Any], theirs: Mapping[str, Any], *, rtol: float = 1e-3, atol: float = 1e-5
 ) -> Comparison:
-    """Compares the results of two engines, by name. A NaN agrees with a NaN at its place, an infinity with itself.
+    """Compares the results of two engines, by name. NaN agrees with NaN at the same position, an infinity with itself.
 
-    ours, theirs: arrays, or sequences of them; a tensor that only one of them has is left out. What comes after a node
-    that draws random numbers, or whose size `bounds` of load fix, agrees, with a note.
+    ours, theirs: arrays, or sequences of them; a tensor that only one of them has is left out. Tensors after a node
+    that draws random numbers, or whose size is fixed by `bounds` of load, count as equal, with a note.
     """
-    rows, notes = [], dict[str, str]()  # tensors that are not compared → why
+    rows, notes = [], dict[str, str]()  # tensors that are not compared → the reason
     for node in graph.nodes:
         origin = "random" if node.draws else "bounded" if node.bounded else ""
         note = origin or next((notes[name] for name in node.uses() if name in notes), "")

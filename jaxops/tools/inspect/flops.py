@@ -5,7 +5,7 @@ from typing import Any
 
 from jaxops.compiler.primitives import ARITHMETIC, PRODUCTS, jaxprs, multiplications
 
-# One operation for each element of the operand.
+# Primitives that count as one operation for each element of the operand.
 _REDUCTIONS = {
     *("argmax", "argmin", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum"),
     *("reduce_max", "reduce_min", "reduce_prod", "reduce_sum"),
@@ -13,7 +13,8 @@ _REDUCTIONS = {
 
 
 def operations(jaxpr: Any) -> float:
-    """The operations of a jaxpr. A `while` counts once, since nobody knows how often it runs; a `cond` as its longest.
+    """The operations of a jaxpr. A `while` counts as one iteration, since their number is unknown; a `cond` as its
+    longest branch.
 
     >>> import jax, numpy as np
     >>> operations(jax.make_jaxpr(lambda a, b: a @ b + 1)(np.ones((2, 3)), np.ones((3, 4))).jaxpr)

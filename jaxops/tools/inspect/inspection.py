@@ -206,7 +206,7 @@ class Inspection(Report):
 
     @under_its_x64
     def _examples(self, op: str, inputs: Sequence[Any], named: Any, sizes: Any, arrays: Any = None) -> dict[str, Any]:
-        """Inputs as a call gets them, or shapes in their place. arrays: arrays that say some of these, by name."""
+        """Example inputs: those of the caller, or shapes instead. arrays: name → array that determines some shapes."""
         if not (inputs or named):
             return example(self._function.part(), self._shapes, self._formals, sizes or {}, op, arrays or {})
         if sizes:
@@ -215,7 +215,7 @@ class Inspection(Report):
 
     @property
     def _shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
-        """The shapes and types of the parameters, none of which is read."""
+        """The shapes and types of the parameters, without reading them."""
         return {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in self._tensors.items()}
 
     def _every_tensor(self, values: Mapping[str, Any]) -> dict[str, Any]:

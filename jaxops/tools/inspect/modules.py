@@ -1,4 +1,4 @@
-"""The modules of a graph: the nodes that belong together, as far as their scopes tell."""
+"""The modules of a graph: groups of nodes, according to their scopes."""
 
 import re
 from collections.abc import Iterable
@@ -9,13 +9,13 @@ from jaxops.graph.nodes import Graph, Node
 
 @dataclass(frozen=True)
 class Modules:
-    """root: the deepest module that holds all nodes with a scope. Levels count below it."""
+    """The modules of a graph. root: the deepest module that has all nodes with a scope; levels count from there."""
 
     root: tuple[str, ...]
     flat: bool  # whether no node has a scope
 
     def of(self, node: Node, depth: int) -> tuple[str, ...]:
-        """The modules around a node below the root, at most `depth`; without scopes, operators stand for modules."""
+        """The modules of a node below the root, at most `depth`; without scopes, each operator counts as a module."""
         if self.flat:
             return (node.operator.name,)
         return levels(node.scope)[len(self.root) :][:depth] if node.scope else ()
@@ -38,7 +38,7 @@ def modules(graph: Graph) -> Modules:
 
 
 def levels(scope: str) -> tuple[str, ...]:
-    """The modules of a path; a list and the place in it are one level.
+    """The modules of a path; a list and the index in it are one level.
 
     >>> levels("bert.encoder.layer.0.attention")
     ('bert', 'encoder', 'layer.0', 'attention')
@@ -47,7 +47,7 @@ def levels(scope: str) -> tuple[str, ...]:
 
 
 def parameters(node: Node, graph: Graph) -> set[str]:
-    """The parameters that a node uses, those inside its subgraphs and its function included."""
+    """The parameters that a node uses, also in its subgraphs and its function."""
     names = {graph.params[name] for name in node.uses() if name in graph.params}
     for body in node.nested:
         names.update(body.params.values())
@@ -57,7 +57,7 @@ def parameters(node: Node, graph: Graph) -> set[str]:
 
 
 def inputs_of(nodes: Iterable[Node]) -> list[str]:
-    """The tensors that these nodes read and none of them writes, in order."""
+    """The tensors that these nodes read and do not compute, in order."""
     nodes = list(nodes)
     outputs = {name for node in nodes for name in node.outputs}
     return list(dict.fromkeys(name for node in nodes for name in node.uses() if name not in outputs))

@@ -1,4 +1,4 @@
-"""A model, or a decoder, in few lines whatever its size: what goes in and what comes out."""
+"""A model or a decoder in a few lines, however large it is: its inputs and outputs."""
 
 import math
 import re
@@ -10,12 +10,12 @@ from jaxops.errors import one_line
 from jaxops.graph.nodes import Graph, Tensor, Value
 from jaxops.tools.inspect.tables import Table
 
-# The most lines of inputs, as many of outputs, and the most characters of a line.
+# The largest number of lines of inputs, and of outputs, and of characters in a line.
 _MOST, _WIDTH = 8, 100
 
 
 class Row(NamedTuple):
-    """A value, or a node. kind: its role. note: what else is to be said."""
+    """A value, or a node. kind: its role. note: further text."""
 
     kind: str
     name: str
@@ -29,7 +29,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Overview(Table):
-    """A table of rows whose text is a line for each. brief: its text where that fits into one line."""
+    """A table of rows; as text, one line for each. brief: a shorter text, used if it fits into one line."""
 
     brief: str = ""
 
@@ -40,7 +40,7 @@ class Overview(Table):
 
 
 def overview(title: Sequence[str], rows: Sequence[Row], brief: str = "") -> Overview:
-    """The overview of some rows. Those of one kind fold where they are many: numbered ones to the first of them."""
+    """The overview of some rows. Many rows of one kind whose names differ only in numbers are folded into one."""
     return Overview(title, ("", "name", "type", ""), _folded(rows), brief=brief)
 
 
@@ -57,7 +57,7 @@ def model_overview(
 def heading(
     graph: Graph, description: str, inputs: Sequence[Value], params: Mapping[str, Tensor], cuts: Mapping[str, str]
 ) -> list[str]:
-    """The lines of the overview of a model, of which none is folded or cut."""
+    """The lines of the overview of a model, without folding or cutting."""
     return [*_title(graph, description, params), *map(str, _rows(graph, inputs, cuts))]
 
 
@@ -68,7 +68,7 @@ def _title(graph: Graph, description: str, params: Mapping[str, Tensor]) -> list
 
 
 def _values(graph: Graph, inputs: Sequence[Value]) -> tuple[list[Value], list[Value], list[Value]]:
-    """The inputs and outputs that are none of variables, and the variables."""
+    """The inputs and outputs without those of variables, and the variables."""
     variables = {variable.before: variable.name for variable in graph.variables}
     afters = {variable.after for variable in graph.variables}
     return (
@@ -88,7 +88,7 @@ def _rows(graph: Graph, inputs: Sequence[Value], cuts: Mapping[str, str]) -> lis
 
 
 def _folded(rows: Sequence[Row]) -> list[Row]:
-    """Rows in the same order, at most so many of one kind: the first of those whose names differ in numbers alone.
+    """The rows in the same order; of rows whose names differ only in numbers, the first one stands for all.
 
     >>> caches = [Row("in", f"past.{k}.{name}", "float32[b, 2]") for k in range(16) for name in ("key", "value")]
     >>> print(*_folded([Row("in", "tokens", "int64[b]"), *caches]), sep="\\n")
@@ -113,6 +113,6 @@ def _folded(rows: Sequence[Row]) -> list[Row]:
 
 
 def _pattern(row: Row) -> tuple[str, ...]:
-    """Equal for rows whose names, and those of their sizes, differ in numbers alone."""
+    """A key that is equal for rows whose names, and names of sizes, differ only in numbers."""
     dtype, _, sizes = row.type.partition("[")
     return *(re.sub(r"\d+", "#", text) for text in (row.name, row.note)), dtype, re.sub(r"(?<=[^\W\d])\d+", "#", sizes)

@@ -1,7 +1,8 @@
-"""Names of parameters as their author wrote them: `encoder.layer.0.fc.weight` for what a file calls `onnx::MatMul_664`.
+"""Names of parameters in the author's program, such as `encoder.layer.0.fc.weight` for `onnx::MatMul_664` in a file.
 
-A name that already is a path stays unchanged. Else the node that uses the parameter says it: its module, and what the
-operand is for. A file may hold equal parameters of several modules once; the other paths are listed apart, as tied.
+A name that is a path already stays unchanged. For any other name, the path follows from the node that uses the
+parameter: from its module, and from the role of the operand. If a file has one tensor for equal parameters of several
+modules, `tied` has the further paths.
 """
 
 import re
@@ -14,17 +15,17 @@ from jaxops.errors import SignatureError
 from jaxops.graph.nodes import Graph, Node
 from jaxops.signature import BIAS, WEIGHT, role
 
-# The roles of operands in the words of Keras, which are else those of PyTorch.
+# The roles of operands in Keras's words; all other names use PyTorch's.
 _KERAS = {"weight": "kernel"}
 _KERAS_NORM = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}
 _PATH = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)+")
-# `model/dense/MatMul/ReadVariableOp:0` is what the operation MatMul of the layer reads.
+# `model/dense/MatMul/ReadVariableOp:0` is the parameter that the operation MatMul of the layer reads.
 _READ = re.compile(r"(.*)/[^/]+/(ReadVariableOp|Read)(_\d+)?(/.*)?")
 
 
 @dataclass(frozen=True)
 class Paths:
-    """names: the file's name of a parameter → path, each path once. tied: other paths of a parameter → that path."""
+    """The paths of parameters. names: name in the file → path, all different. tied: further path → path in `names`."""
 
     names: dict[str, str] = field(default_factory=dict)
     tied: dict[str, str] = field(default_factory=dict)
@@ -34,7 +35,7 @@ class Paths:
 class _Use:
     node: Node
     position: int
-    scope: str  # of the node, or of the call of the function that it is in
+    scope: str  # of the node; inside a function, of the node that calls it
 
 
 @dataclass
@@ -43,17 +44,17 @@ class _Uses:
 
     of: dict[str, list[_Use]] = field(default_factory=dict)
     aliases: dict[str, list[str]] = field(default_factory=dict)
-    weighted: set[str] = field(default_factory=set)  # the modules in which something is multiplied by a parameter
-    readers: dict[str, list[Node]] = field(default_factory=dict)  # by the names of values
+    weighted: set[str] = field(default_factory=set)  # the modules that multiply by a parameter
+    readers: dict[str, list[Node]] = field(default_factory=dict)  # value → the nodes that read it
 
 
 def paths(graph: Graph) -> Paths:
-    """The path of each parameter of a prepared graph, those of its subgraphs and functions included."""
+    """The path of each parameter of a prepared graph, also in subgraphs and functions."""
     uses = _Uses()
     _collect(graph, {}, "", uses, set())
     given_paths = {name: path_in_name(name) for name in uses.of}
     result, used = Paths(), _Taken()
-    # Names that are paths come first: guesses give way.
+    # Names that are paths come first; a derived path that equals one of them gets a suffix.
     for name in sorted(uses.of, key=lambda name: given_paths[name] is None):
         guessed = [path for use in uses.of[name] if (path := _path_of(name, use, uses))]
         result.names[name] = used.unique(given_paths[name] or next(iter(guessed), name))
@@ -66,7 +67,7 @@ def paths(graph: Graph) -> Paths:
 
 
 def nested(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Values by name as dictionaries in dictionaries, along the paths of the names.
+    """Values by name as nested dictionaries, along the paths of the names.
 
     Raises SignatureError for a name without a path.
 
@@ -109,14 +110,14 @@ def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
 
 
 class _Taken:
-    """Paths that are given away. None is another's beginning, as `nested` has one place for each."""
+    """The paths in use. No path is the beginning of another one, since `nested` could not represent both."""
 
     def __init__(self) -> None:
         self.paths: set[str] = set()
         self.inner: set[str] = set()
 
     def unique(self, path: str) -> str:
-        # Of a weight that is compressed, the scale is called `fc.weight/scale`.
+        # The scale of a compressed weight is named `fc.weight/scale`.
         outer = next((taken for taken in _beginnings(path) if taken in self.paths), None)
         path = path if outer is None else f"{outer}_{path.removeprefix(outer)[1:].replace('.', '_')}"
         unique, count = path, 1
@@ -134,9 +135,10 @@ def _beginnings(path: str) -> set[str]:
 
 
 def _collect(graph: Graph, outer: Mapping[str, str], caller: str, uses: _Uses, seen: set[int]) -> None:
-    """Fills `uses` from a graph. outer: parameters that it captures or is called with, by the names they have there.
+    """Adds the uses of parameters in a graph to `uses`.
 
-    caller: the scope of the node that it belongs to. seen: functions that are done.
+    outer: name in the graph → parameter, for captured values and operands of a call. caller: the scope of the node that
+    the graph belongs to. seen: functions that were visited.
     """
     local = {**outer, **graph.params}
     for param in graph.params.values():
@@ -169,10 +171,10 @@ def _collect(graph: Graph, outer: Mapping[str, str], caller: str, uses: _Uses, s
 
 
 def path_in_name(name: str) -> str | None:
-    """The path that a name is; None for one that a tool made up."""
+    """The path in a name; None for a name that a tool generated."""
     if "::" in name:
         return None
-    # PyTorch's front end of OpenVINO writes `self.` before a path, which is the model itself.
+    # OpenVINO's front end for PyTorch writes `self.`, the model, before a path.
     plain = re.sub(r":\d+$", "", name).removeprefix("self.")
     if "/" in plain:
         plain = re.sub("(/read|/Read/ReadVariableOp)$", "", plain)
@@ -182,7 +184,7 @@ def path_in_name(name: str) -> str | None:
 
 
 def _role(node: Node, position: int) -> str | None:
-    """The role of an operand; a recurrent layer has two weights, which go by their names."""
+    """The role of an operand; for a recurrent layer, which has two weights, the name of the operand."""
     operator = node.operator
     known_role = role(operator.function, position)
     return operator.formals[position] if known_role and operator.traits.kind == "recurrent" else known_role
@@ -191,13 +193,13 @@ def _role(node: Node, position: int) -> str | None:
 def _leaf(use: _Use, uses: _Uses, module: str) -> str | None:
     """The last part of a path for an operand; None if it is unclear."""
     leaf, operator = _role(use.node, use.position), use.node.operator
-    if leaf == BIAS and module not in uses.weighted:  # what an addition adds is a bias only beside a weight
+    if leaf == BIAS and module not in uses.weighted:  # an addend is a bias if its module has a weight
         return leaf if any(role(operator.function, k) == WEIGHT for k in range(len(operator.formals))) else None
     return leaf
 
 
 def _path_of(name: str, use: _Use, uses: _Uses) -> str | None:
-    """The path that a use of a parameter gives it."""
+    """The path of a parameter according to one use; None if it is unclear."""
     read = _READ.fullmatch(re.sub(r":\d+$", "", name))
     if read:
         leaf = _leaf(use, uses, use.scope) or "bias"
@@ -205,7 +207,7 @@ def _path_of(name: str, use: _Use, uses: _Uses) -> str | None:
         return f"{read[1].replace('/', '.').strip('.')}.{words.get(leaf, leaf)}"
     module = use.scope
     if not module:
-        # Older exporters name biases only: the weight whose product one is added to is of the same module.
+        # Older exporters name biases only. The weight of the product to which the bias is added is in the same module.
         biases = [
             path
             for output in use.node.outputs
@@ -224,12 +226,12 @@ def _path_of(name: str, use: _Use, uses: _Uses) -> str | None:
 
 
 def _modules(uses_of_parameter: list[_Use], path: str, uses: _Uses) -> Iterator[str]:
-    """The paths under which several modules use one parameter, or another module than the one in its name."""
+    """The paths of the modules that use a parameter, if there are several, or if its name has another module."""
     for use in uses_of_parameter:
         leaf = _leaf(use, uses, use.scope)
         if not (use.scope and leaf):
             continue
-        # A convolution that the exporter joined with the normalization after it stands in that one's module.
+        # If an exporter folds a normalization into a convolution, the convolution is in the normalization's module.
         sibling = use.scope.rpartition(".")[0] == ".".join(path.split(".")[:-2])
         if len(uses_of_parameter) > 1 or not sibling:
             yield f"{use.scope}.{leaf}"

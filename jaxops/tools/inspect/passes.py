@@ -11,9 +11,9 @@ from jaxops.tools.inspect.tables import Report, Table
 
 @dataclass(frozen=True, repr=False)
 class PassReport(Report):
-    """The rows of all programs, by pass, in the order in which they run. None for a pass that did not run.
+    """A row for each pass, in the order in which they run, summed over all programs; None for a pass that did not run.
 
-    title: the line above them.
+    title: the line above the table.
     """
 
     title: str
@@ -25,9 +25,9 @@ class PassReport(Report):
 
 
 def pass_report(call: Callable[[], Any], name: str) -> PassReport:
-    """Records what the passes do during a call, and adds up the programs that are specialized meanwhile.
+    """Records the rows of the passes during a call, summed over the programs that are specialized in it.
 
-    Raises UnsupportedError where none is: a model of very many nodes runs in sections.
+    Raises UnsupportedError if no program is specialized, as for a model with very many nodes, which runs in sections.
     """
     with pipeline.recorded() as recorded:
         call()

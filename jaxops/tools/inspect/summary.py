@@ -28,9 +28,9 @@ _REPEAT = 10
 
 @dataclass(frozen=True)
 class Row:
-    """A module: its path, its depth, and sums over its nodes and those of the modules in it.
+    """A module: its path, its depth, and sums over its nodes, including those of inner modules.
 
-    output: the last tensor that others read. flops: None where sizes depend on data. seconds: None when not measured.
+    output: the last tensor that nodes outside read. flops: None if sizes depend on data. seconds: None if not measured.
     """
 
     module: str
@@ -81,7 +81,7 @@ def summarize(
 ) -> Summary:
     """The table. weights, inputs: parameters and inputs by name, as arrays or as shapes and types.
 
-    computed: gives every tensor, for a model in which sizes depend on data; its operations are not counted.
+    computed: returns every tensor, for a model in which sizes depend on data; its operations are not counted.
     Raises ArgumentError for a negative depth, and the exceptions of tracing.
     """
     if depth < 0:
@@ -100,8 +100,9 @@ def summarize(
 def timed(summary: Summary, graph: Graph, params: Mapping[str, Any], values: Mapping[str, Any], depth: int) -> Summary:
     """The table with times. values: each tensor of the graph, by name.
 
-    The nodes of a module are compiled alone and called with the tensors that they got in the whole model; the best of
-    ten calls counts. XLA cannot fuse across modules then, so they may take longer together than the whole model does.
+    The nodes of a module are compiled alone and called with the tensors that they read in the complete model; the time
+    is the best of ten calls. XLA cannot fuse across modules then, so their sum may be larger than the time of the
+    model.
     """
     rows = []
     with progress(f"measuring {graph.name or 'a model'}", begun=False):
@@ -112,7 +113,8 @@ def timed(summary: Summary, graph: Graph, params: Mapping[str, Any], values: Map
 
 
 def traced(graph: Graph, weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> tuple[dict[str, str], Any]:
-    """(shape and type of each tensor, the program), from one trace. The equations of a node bear its number."""
+    """Traces the graph once; returns (shape and type of each tensor, the program). Scopes of equations have the number
+    of their node."""
     shapes: dict[str, str] = {}
     numbered = tuple(dataclasses.replace(n, name="", scope=str(k)) for k, n in enumerate(graph.nodes))
     names = [name for node in graph.nodes for name in node.outputs if name]
@@ -158,7 +160,7 @@ def example(
 
 
 def symbolic(graph: Graph, weights: Mapping[str, Any], formals: Sequence[Value]) -> dict[str, str]:
-    """Shape and type of each tensor in terms of the symbolic sizes; none where these cannot be followed."""
+    """Shape and type of each tensor, with symbolic sizes; empty if the model cannot be traced with these."""
     try:
         shapes = fitting_sizes.symbolic(formals, "plot", lambda values: traced(graph, weights, values)[0])
     except (ArgumentError, StaticError):
@@ -186,7 +188,7 @@ def _groups(graph: Graph, depth: int) -> list[tuple[tuple[str, ...], list[Node],
         inside = tree.of(node, depth)
         for level in range(1, len(inside) + 1):
             numbers_of.setdefault(inside[:level], []).append(index)
-    # A module stands before those in it, these in the order of their first node.
+    # A module comes before its inner modules, which are in the order of their first nodes.
     order = sorted(numbers_of, key=lambda key: [numbers_of[key[:level]][0] for level in range(1, len(key) + 1)])
     return [(key, [graph.nodes[k] for k in numbers_of[key]], numbers_of[key]) for key in order]
 
@@ -216,7 +218,7 @@ def _rows(
 
 
 def _seconds(graph: Graph, nodes: Sequence[Node], params: Mapping[str, Any], values: Mapping[str, Any]) -> float | None:
-    """The time of some nodes, compiled together; None where they need the data to be compiled."""
+    """The time of some nodes, compiled together; None if they cannot be compiled without data."""
     arrays, static = {}, {}
     for name in inputs_of(nodes):
         if name in values:
@@ -244,7 +246,7 @@ def _seconds(graph: Graph, nodes: Sequence[Node], params: Mapping[str, Any], val
 
 
 def best_of(call: Any) -> float:
-    """The seconds of the fastest of ten calls, each until its result is there."""
+    """The seconds of the fastest of ten calls, each until its result is computed."""
     seconds = []
     for _ in range(_REPEAT):
         begin = time.perf_counter()
@@ -254,7 +256,7 @@ def best_of(call: Any) -> float:
 
 
 def _key(graph: Graph) -> Any:
-    """Some key for nodes that draw random numbers."""
+    """A random key if nodes draw random numbers; None otherwise."""
     return jax.random.key(0) if graph.draws else None
 
 

@@ -1,4 +1,4 @@
-"""Tables for people: text, HTML in a notebook, drawn by `rich` in a terminal. A program reads the rows of a report."""
+"""Tables as text, as HTML in a notebook, or drawn by `rich` in a terminal. Programs use the `rows` of a report."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 from jaxops.errors import one_line
 
-# The most characters of a cell: names come from files.
+# The largest number of characters in a cell, since names from files may be long.
 _LONGEST = 200
 
 
@@ -22,12 +22,12 @@ class Table:
 
     @property
     def heading(self) -> str:
-        """The title as it is shown."""
+        """The title, shortened for display."""
         return "\n".join(_shown(self.title))
 
     @property
     def cells(self) -> list[list[str]]:
-        """The rows as they are shown."""
+        """The rows, shortened for display."""
         return list(map(_shown, self.rows))
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class Table:
         return Group(Text(self.heading, overflow="fold"), grid)
 
     def _repr_html_(self) -> str:
-        # In the colours and the type of the page around it, which is light or dark.
+        # Colours and fonts are those of the page, which may be light or dark.
         styles = [f"text-align: {'right' if column in self.right else 'left'}" for column in self.columns]
 
         def html(tag: str, cells: Sequence[str]) -> str:
@@ -91,7 +91,7 @@ class Report:
 
 
 def count_text(number: float | None) -> str:
-    """A count the way people say it.
+    """A count with a unit prefix.
 
     >>> [count_text(n) for n in (None, 0, 950, 12_345, 4.1e9)]
     ['–', '0', '950', '12.3 k', '4.1 G']

@@ -12,15 +12,15 @@ from jaxops.graph.nodes import Graph, Node
 from jaxops.signature import SHAPE_ONLY, STATIC
 from jaxops.tools.inspect.modules import Modules, modules, parameters
 
-# Of the kinds of its operators, the first one here is that of a box.
+# The kind of a box is the first of these that one of its operators has.
 KINDS = (*("attention", "convolution", "linear", "recurrent", "normalization", "pooling", "activation", "embedding"),)
 
 
 @dataclass
 class Block:
-    """A box: an input or output, operators, or a module, which may show the blocks inside it.
+    """A box: an input or output, operators, or a module, which may show its inner blocks.
 
-    detail: a second line. edges: between the blocks inside, by index: −1 is the upper border, −2 the lower one.
+    detail: a second line. edges: between inner blocks, by index; −1 is the upper border, −2 the lower one.
     """
 
     name: str
@@ -36,7 +36,7 @@ TOP, BOTTOM = -1, -2
 
 
 def blocks(graph: Graph, weights: Mapping[str, Any], depth: int) -> Block:
-    """The whole model as a block, with modules down to `depth`. Nodes that only compute sizes are left out."""
+    """The model as a block, with modules down to `depth`. Nodes that only compute sizes are left out."""
     tree = modules(graph)
     carrying = _carrying(graph)
     nodes = [node for node in graph.nodes if id(node) in carrying]
@@ -82,7 +82,7 @@ class _Facts:
         return reading
 
     def leaves(self, name: str, inside: set[int]) -> bool:
-        """Returns True if other nodes than these read a tensor."""
+        """Returns True if a node outside of `inside` reads a tensor."""
         return not self.readers.get(name, set()) <= inside
 
     def detail(self, nodes: Sequence[Node]) -> str:
@@ -106,7 +106,7 @@ class _Facts:
 
 
 def _opened(nodes: Iterable[Node], seen: set[Graph]) -> Iterator[Node]:
-    """The nodes, those of a function's body in the place of its first call. seen: bodies that are done."""
+    """The nodes; those of a function's body replace its first call. seen: bodies that were visited."""
     for node in nodes:
         if node.body is None:
             yield node
@@ -120,14 +120,14 @@ def _type(value: Any) -> str:
 
 
 def _data(node: Node) -> list[str]:
-    """The tensors that a node reads as data: not those of which it only reads the sizes, or that must be static."""
+    """The tensors that a node reads as data, without static ones and those of which it only reads the sizes."""
     marks = (node.operator.mark(k) for k in range(len(node.inputs)))
     data = [name for name, mark in zip(node.inputs, marks, strict=True) if name and mark not in (STATIC, SHAPE_ONLY)]
     return data + [name for graph in node.subgraphs.values() for name in sorted(graph.captures)]
 
 
 def _carrying(graph: Graph) -> set[int]:
-    """The nodes through which data flow from an input or a parameter to an output; the others compute sizes."""
+    """The nodes through which data flow from an input or a parameter to an output; all other nodes compute sizes."""
     moving = {value.name for value in graph.inputs} - set(graph.params)
     fed = set()
     for node in graph.nodes:
@@ -160,7 +160,7 @@ def _block(name: str, nodes: list[Node], key: tuple[str, ...], tree: Modules, de
     ]
     block.inside = children if tree.flat else _joined(children, facts)
     if key and len(block.inside) == 1 and not block.inside[0].module:
-        block.inside = []  # its operators are one box: the module itself
+        block.inside = []  # operators alone are one box, which is the module itself
     _inner_edges(block, nodes, facts)
     return block
 
@@ -172,7 +172,7 @@ def _operators(nodes: list[Node], facts: _Facts) -> Block:
 
 
 def _joined(blocks: list[Block], facts: _Facts) -> list[Block]:
-    """The blocks, with operators between modules in one block with the operators that alone read them."""
+    """The blocks; operators between modules are merged with the block that alone reads them."""
     makers = {name: k for k, block in enumerate(blocks) for node in block.nodes for name in node.outputs}
     inside = {id(node) for block in blocks for node in block.nodes}
     readers: list[set[int]] = [set() for _ in blocks]
@@ -182,7 +182,7 @@ def _joined(blocks: list[Block], facts: _Facts) -> list[Block]:
                 if makers.get(name, k) != k:
                     readers[makers[name]].add(k)
     owner = list(range(len(blocks)))
-    for k in reversed(range(len(blocks))):  # the readers of a block come after it, so their owner is known
+    for k in reversed(range(len(blocks))):  # readers come later, so the merged block of each is known
         into = {owner[reader] for reader in readers[k]}
         names = [name for node in blocks[k].nodes for name in node.outputs]
         if len(into) == 1 and _is_loose(blocks[k]) and not any(facts.leaves(name, inside) for name in names):

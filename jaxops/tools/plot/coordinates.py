@@ -8,14 +8,14 @@ from typing import Any
 from jaxops.errors import install
 
 Point = tuple[float, float]
-# Pixels between boxes beside each other, beside an arrow, and between layers.
+# Pixels between adjacent boxes, beside an arrow, and between layers.
 _BESIDE, _PAST, _BELOW = 22.0, 12.0, 40.0
 _SWEEPS = 40
 
 
 @dataclass
 class Placed:
-    """centers: of the boxes; routes: for each edge, the points that it goes through; size: of the whole."""
+    """A layout. centers: of the boxes. routes: for each edge, its points. size: of the picture."""
 
     centers: list[Point]
     routes: list[list[Point]]
@@ -24,7 +24,7 @@ class Placed:
 
 @dataclass
 class _Item:
-    """A box, or a place at which an edge passes a layer."""
+    """A box, or the point at which an edge crosses a layer."""
 
     layer: int
     order: float
@@ -57,7 +57,7 @@ def place(sizes: Sequence[Point], edges: Sequence[tuple[int, int]], *, bordered:
     chains = []
     for (a, b), points in zip(down, layout.edge_routing, strict=True):
         chain = [a]
-        # The way through the layers between the two, from the upper box on.
+        # The points of the edge on the layers between the two boxes, from top to bottom.
         for x, y in sorted(points, key=lambda point: point[1])[: max(level[b] - level[a] - 1, 0)]:
             items.append(_Item(round(y), x, 0.0, box=False))
             chain.append(len(items) - 1)
@@ -72,7 +72,7 @@ def place(sizes: Sequence[Point], edges: Sequence[tuple[int, int]], *, bordered:
 
 
 def _layers(count: int, edges: Sequence[tuple[int, int]], bordered: bool) -> list[int]:
-    """The longest way to each box from above; then boxes without a predecessor move down to their readers."""
+    """The layer of each box: the longest path from above; boxes without a predecessor move down to their readers."""
     above: list[list[int]] = [[] for _ in range(count)]
     below: list[list[int]] = [[] for _ in range(count)]
     for a, b in edges:
@@ -107,13 +107,13 @@ def _rows(items: list[_Item]) -> list[list[int]]:
 
 
 def _gap(items: list[_Item], left: int, right: int) -> float:
-    """The distance between the centers of two neighbours."""
+    """The distance between the centers of two adjacent items."""
     a, b = items[left], items[right]
     return (a.width + b.width) / 2 + (_BESIDE if a.box and b.box else _PAST)
 
 
 def _settle(items: list[_Item], rows: list[list[int]]) -> None:
-    """Moves each item towards those it is connected with, in turn from above and from below, order and gaps kept."""
+    """Moves each item towards its connected items, alternately from above and from below, keeping order and gaps."""
     for row in rows:
         x = 0.0
         for left, right in zip([None, *row], row, strict=False):
@@ -136,7 +136,7 @@ def _settle(items: list[_Item], rows: list[list[int]]) -> None:
 
 
 def _apart(targets: Sequence[float], weights: Sequence[float], gaps: Sequence[float]) -> list[float]:
-    """The positions nearest to the wanted ones that keep the gaps: neighbours that collide move as one."""
+    """The positions closest to the targets that keep the gaps; items that collide move together."""
     offsets = [0.0]
     for gap in gaps:
         offsets.append(offsets[-1] + gap)
@@ -171,7 +171,7 @@ def _points(
             if item.box:
                 half = sizes[k][1] / 2
                 points.append((x, middle + half if position == 0 else middle - half))
-            else:  # straight past the boxes beside it
+            else:  # straight, between the adjacent boxes
                 points += [(x, tops[item.layer]), (x, tops[item.layer] + heights[item.layer])]
         routes.append(points[::-1] if index in against else points)
     return Placed(centers, routes, (right - left, y - _BELOW))

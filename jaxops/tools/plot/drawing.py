@@ -32,7 +32,7 @@ _FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
 _NAME, _SMALL = 13.0, 10.5  # sizes of letters
 _LINE, _INNER, _TITLE = 16.0, 16.0, 30.0  # height of a line; margin around the contents of a module; space above them
 _MARGIN = 24.0
-_ALONG = (0.5, 0.3, 0.7)  # where on an arrow a shape may stand
+_ALONG = (0.5, 0.3, 0.7)  # positions of a shape along an arrow
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def plot(graph: Graph, weights: Mapping[str, Any], shapes: Mapping[str, str], *,
 
 
 def text_width(text: str, size: float) -> float:
-    """The greatest width of a text: letters have about four widths, and the widest of the usual fonts counts."""
+    """The largest width of a text in common fonts; letters are grouped into four widths."""
     units = sum(
         0.36 if c in "iljtf.,:·[]() |!'" else 0.95 if c in "mwMW—…" else 0.72 if c.isupper() else 0.62 for c in text
     )
@@ -136,7 +136,7 @@ class _Picture:
         return self.sizes[id(block)]
 
     def draw(self, block: Block, corner: Point) -> None:
-        """Draws a block whose upper left corner is there."""
+        """Draws a block. corner: its upper left corner."""
         (x, y), (width, height) = corner, self.sizes[id(block)]
         if not block.inside:
             self._leaf(block, x, y, width, height)
@@ -194,11 +194,11 @@ class _Picture:
         self.arrows.append(f'<path d="{path}" fill="none" stroke="#6b7684" stroke-width="1.2"{marker}/>')
 
     def _label(self, points: list[Point], shape: str) -> None:
-        """Writes a shape on the first part of an arrow, where no other shape is."""
+        """Writes a shape on an arrow, at the first position where it overlaps no other shape."""
         (x1, y1), (x2, y2) = points[0], points[1]
         width = text_width(shape, 10) + 8
         for along in _ALONG:
-            eased = along * along * (3 - 2 * along)  # how far a curve is when it has gone that far down
+            eased = along * along * (3 - 2 * along)  # the horizontal fraction of a curve at this vertical fraction
             x, y = x1 + (x2 - x1) * eased, y1 + (y2 - y1) * eased
             if not any(abs(x - a) < (width + w) / 2 and abs(y - b) < 14 for a, b, w in self.taken):
                 break

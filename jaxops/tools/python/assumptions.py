@@ -1,6 +1,7 @@
-"""Conditions on the sizes of a model for it to run: `sequence <= 32` for a table of 32 rows.
+"""Assumptions about the sizes of a model, such as `sequence <= 32` for a table of 32 rows.
 
-Found while its shapes are worked out: an axis that is cut to `min(sequence, 32)`, two sizes that meet and differ.
+They are learned while shapes are computed: from an axis that is cut to `min(sequence, 32)`, or from two sizes that must
+be equal.
 """
 
 import re
@@ -14,16 +15,16 @@ from jaxops.errors import SizeError
 from jaxops.graph.interpreter import open_question
 from jaxops.static import Undecided
 
-# More of them say that the sizes of the model are not understood.
+# With more assumptions than this, the sizes of the model are taken for unknown.
 _MOST = 12
 
 
 class Assumed(Exception):
-    """The shapes have to be worked out again, with one more assumption."""
+    """Raised when an assumption was added, so that the shapes must be computed again."""
 
 
 class Assumptions:
-    """texts: the assumptions; scope: the symbols under them."""
+    """The assumptions so far. texts: one for each. scope: of the symbols, with these constraints."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -31,7 +32,7 @@ class Assumptions:
         self._refused: set[str] = set()
 
     def learn(self, operands: Sequence[Any], outputs: Any) -> None:
-        """Raises Assumed if a call shows another assumption. operands: their shapes; outputs: None if it failed."""
+        """Raises Assumed if a call needs another assumption. operands: shapes. outputs: None if the call failed."""
         if outputs is None:
             shapes = [x.shape for x in operands if isinstance(x, jax.ShapeDtypeStruct)]
             if len(shapes) == len(operands) == 2:
@@ -43,14 +44,14 @@ class Assumptions:
                     self._assume(f"{match[1]} <= {match[2]}")
 
     def failed(self, error: Exception) -> None:
-        """Raises Assumed where a call failed for want of a limit that its sizes must have, such as m >= 2."""
+        """Raises Assumed if the error of a call asks for a limit of its sizes, such as m >= 2."""
         if isinstance(error, Undecided):
             error = open_question("", str(error).partition("\n")[0], ())
         if isinstance(error, SizeError) and re.fullmatch(r"[A-Za-z_]\w* (>=|<=|==) \d+", error.needs):
             self._assume(error.needs)
 
     def _meeting(self, one: Sequence[Any], other: Sequence[Any]) -> None:
-        """Two operands that do not broadcast: sizes that meet are equal."""
+        """Assumes that sizes are equal which would not broadcast otherwise."""
         for a, b in zip(reversed(one), reversed(other), strict=False):
             if isinstance(a, int) or isinstance(b, int) or str(a) == str(b):
                 continue

@@ -1,4 +1,4 @@
-"""Facts inside a node with subgraphs: the shapes and types that enter each, and those of its results."""
+"""Finds the shapes and types of the inputs of a node's subgraphs, and of its results."""
 
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from jaxops.graph.interpreter import run_graph, run_node
 from jaxops.graph.nodes import Graph, Node
 from jaxops.tools.python.operands import FAILURES, Operand
 
-# (subgraph → its inputs by name; the results of the node). None stands for an unknown fact.
+# (subgraph → its inputs by name, the results of the node). None is an unknown fact.
 Known = tuple[dict[str, dict[str, Any]], Sequence[Any] | None]
 
 
@@ -19,8 +19,8 @@ def inside(
 ) -> Known:
     """Traces a node on the shapes and types of its operands, and of the values that its subgraphs capture.
 
-    values: those that may be captured, by name; params: of the model. Both dictionaries of what enters are empty, and
-    there are no results, where an operand is not known well enough.
+    values: values that may be captured, by name. params: of the model. The result is empty if an operand is not known
+    well enough.
     """
     captured = {name: values[name] for graph in node.subgraphs.values() for name in graph.captures if name in values}
     operands_and_key = [*inputs, *captured.values(), key]

@@ -1,4 +1,4 @@
-"""The arguments of a call as they are written."""
+"""Writes the arguments of a call as text."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from jaxops.tools.python.operands import Nested, Operand
 def arguments(
     fn: Callable[..., Any], spelling: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, short_floats: bool = False
 ) -> Group:
-    """The text of a call: without arguments that equal their default, positional ones first."""
+    """The text of a call: positional arguments first, without arguments that equal their default."""
     bound = inspect.signature(fn).bind(*args, **kwargs)
     items: list[Expression] = []
     labels: list[str] = []

@@ -1,8 +1,8 @@
-"""The calls of public operators that a node becomes.
+"""Turns a node into calls of public operators.
 
-The function of a node is either public itself, or it translates an old version, or a choice of outputs, to public ones.
-Such an adapter is run on placeholders, and the calls that it makes are written down. So every adapter is covered
-that makes its calls without looking at data; for one that does look, UnsupportedError says so.
+The function of a node is either public, or an adapter that calls public functions (for an old version, or a choice of
+outputs). An adapter runs on placeholders, and its calls are recorded. This works for every adapter that does not read
+data; any other one raises UnsupportedError.
 """
 
 import functools
@@ -39,13 +39,13 @@ _SPELLINGS = {
 _PUBLIC = {
     getattr(module, name): f"{prefix}.{name}" for prefix, module in _SPELLINGS.items() for name in module.__all__
 }
-# Functions that turn an operand into an array, at the given position; a placeholder is one.
+# Functions that convert the operand at this position to an array; a placeholder counts as an array.
 _CONVERSIONS = {array: 0, as_traced: 0, static_array: 0, known: 2}
 
 
 @dataclass(frozen=True, eq=False)
 class _Sealed:
-    """A result on its way out of an operator, which would check its type."""
+    """Wraps a result while it passes through the operator, which would check its type."""
 
     value: Any
 
@@ -58,11 +58,11 @@ class _SealedOwn(_Sealed):
 
 @dataclass
 class Recorded:
-    """A call that a node makes: values, and the expression that makes them."""
+    """A recorded call: its result values, and the expression of the call."""
 
     targets: list[str]
     expression: Group
-    unpacks: bool = False  # it gives a tuple
+    unpacks: bool = False  # the call returns a tuple
     open_ended: bool = False  # the tuple may have more values than targets
 
 
@@ -81,7 +81,7 @@ class Recorder:
         self._rebuilt: dict[Any, Any] = {}
 
     def run(self, inputs: Sequence[Any], attributes: Mapping[str, Any], rng: Any) -> list[Any]:
-        """The outputs of the node as operands, or static values. Raises UnsupportedError."""
+        """The outputs of the node as operands or static values. Raises UnsupportedError if an adapter reads data."""
         operator = self.node.operator
         if getattr(operator, "straight_through", False):
             raise UnsupportedError(
@@ -117,7 +117,7 @@ class Recorder:
         return [item.value for item in outputs]
 
     def _otherwise(self, inputs: Sequence[Any], attributes: Mapping[str, Any], rng: Any, error: Exception) -> Any:
-        """The outputs if an adapter needs values that are known only when the package runs, as `error` says."""
+        """The outputs for an adapter that raised `error`, since it needs values that are known only in the package."""
         operator, count = self.node.operator, len(self.node.outputs)
         special = OTHERWISE.get(operator.fn.__name__, lambda *_: None)(inputs, attributes, count)
         if special is not None:
@@ -143,7 +143,7 @@ class Recorder:
         return f"node '{self.node.label}' ({self.node.operator.label})"
 
     def _replaced(self, value: Any) -> Any:
-        """The substitute in an adapter for a public operator, a helper of the adapter, or a module of operators."""
+        """The recording substitute, in an adapter, for a public operator, a helper, or a module of operators."""
         if isinstance(value, types.ModuleType) and any(value is module for module in _SPELLINGS.values()):
             return _Operators(self, value)
         if not isinstance(value, types.FunctionType):
@@ -159,7 +159,7 @@ class Recorder:
         return value
 
     def _own(self, fn: types.FunctionType) -> str:
-        """The dotted name by which a function that `load` was given can be imported."""
+        """The dotted name by which a function that a caller passed to `load` can be imported."""
         module = sys.modules.get(fn.__module__)
         if fn.__module__ == "__main__" or getattr(module, fn.__qualname__, None) is not fn:
             raise UnsupportedError(
@@ -189,7 +189,7 @@ class Recorder:
         def run(*args: Any, **kwargs: Any) -> Any:
             leaves = jax.tree.leaves((args, kwargs))
             recorded = fn is self.node.operator.fn or any(isinstance(leaf, Operand | Nested) for leaf in leaves)
-            if not recorded and any(map(is_symbolic, leaves)):  # it makes an array of such sizes, or sizes of sizes
+            if not recorded and any(map(is_symbolic, leaves)):  # it makes an array of sizes
                 recorded = not _is_static(_evaluated(fn, args, kwargs, lambda _: None))
             return self._record(fn, spelling, args, kwargs) if recorded else fn(*args, **kwargs)
 
@@ -220,22 +220,20 @@ class Recorder:
         return tuple(operands) if several else operands[0]
 
     def _unknown(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[None, ...] | list[None] | None:
-        """A placeholder for the results of a call about which nothing is known: None, a tuple, or a list if there may
-        be more of them.
-        """
+        """Placeholders for unknown results of a call: None for one, a tuple for several, a list if there may be more."""
         count = len(self.node.outputs)
         annotation = inspect.signature(fn).return_annotation
         if get_origin(annotation) is tuple and Ellipsis not in get_args(annotation):
             return (None,) * len(get_args(annotation))
         several = get_origin(annotation) is tuple or (count > 1 and annotation in (Any, inspect.Signature.empty))
-        if annotation is Any:  # flags say whether there are others
+        if annotation is Any:  # flags determine the number of results
             flags = [name for name in inspect.signature(fn).parameters if name.startswith("return_")]
             several |= any(kwargs.get(name) for name in flags or ["training_mode"])
             several |= fn is microsoft.linear_attention_gate and len(args) > 3 and args[3] is not None
         return [None] * count if several else None
 
     def _made(self, step: Recorded, facts: Sequence[Any], unpacks: bool) -> list[Any]:
-        """The results of a step, of which this is known."""
+        """The results of a step. facts: known about each of them."""
         step.unpacks = unpacks
         step.targets = [f"{self.prefix}#{len(self.steps)}.{k}" for k in range(len(facts))]
         return [
@@ -245,14 +243,14 @@ class Recorder:
 
 
 def _flat_at_zero(root: Group) -> Group:
-    """A root of a sum of squares, with the derivative that a norm has at zero."""
+    """The expression of a root of a sum of squares, with derivative zero at zero."""
     total, *axes = root.items
     one = f"lambda x: {flat(call(root.opening[:-1], ['x', *axes], root.labels))}" if axes else root.opening[:-1]
     return call("flat_at_zero", [one, total])
 
 
 def _needs_no_zero(data: Any, shape: Any, *, allowzero: int = 0) -> bool:
-    """Returns True if 0 may stand for a size of the operand: each size asked for at that axis is the operand's own."""
+    """Returns True if no 0 in `shape` would mean "the operand's size": each size there is the operand's own anyway."""
     if not isinstance(data, Operand) or data.fact is None or not isinstance(shape, np.ndarray):
         return False
     sizes_of_data = data.fact.shape
@@ -294,7 +292,7 @@ def _passing(fn: Callable[..., Any], position: int) -> Callable[..., Any]:
 
 
 def _with_floats(fn: Callable[..., Any], spelling: str, args: Any, kwargs: Any) -> Group:
-    """The text of a call: with 0.1 for the float32 next to it, if that makes the same program."""
+    """The text of a call, with 0.1 in place of the nearest float32 if the traced program is the same."""
     rounded = jax.tree.map(lambda x: short_float(x) if type(x) is float else x, (args, kwargs))
     same = repr(rounded) == repr((args, kwargs)) or (
         (program := _program(fn, args, kwargs)) is not None and program == _program(fn, *rounded)
@@ -303,7 +301,7 @@ def _with_floats(fn: Callable[..., Any], spelling: str, args: Any, kwargs: Any) 
 
 
 def _program(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """The traced program of a call, in a form that can be compared; None if its operands are not known well enough."""
+    """The traced program of a call, in comparable form; None if its operands are not known well enough."""
     leaves, tree = jax.tree.flatten((args, kwargs))
     if any(isinstance(x, Nested) or (isinstance(x, Operand) and not x.traceable) for x in leaves):
         return None

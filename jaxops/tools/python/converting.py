@@ -1,4 +1,4 @@
-"""The conversions of a model after `astype`, written as calls of a function in the package."""
+"""Writes the conversions of a model after `astype` as calls of a function in the package."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from jaxops.tools.python.expressions import call
 from jaxops.tools.python.literals import literal
 from jaxops.tools.python.operands import Operand, abstract
 
-# In the package, what `as_type` is here.
+# The function `convert.astype.as_type`, in the package.
 CONVERSION = '''
 def converted(x: Array, dtype: Any) -> Array:
     """Floating-point numbers in another type; a finite number beyond its range becomes its largest."""

@@ -1,4 +1,4 @@
-"""Python expressions, and their layout: that of `ruff format` and black, at 88 columns."""
+"""Python expressions, and their layout, which is that of `ruff format` and black at 88 columns."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,7 @@ INDENT = "    "
 
 @dataclass(frozen=True)
 class Ref:
-    """A value of the model, under its name there."""
+    """A value of the model, by its name in the model."""
 
     name: str
 

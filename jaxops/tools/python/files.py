@@ -16,14 +16,14 @@ DIGESTS = ".jaxops.sha256"
 
 
 def stored_as(dtype: np.dtype) -> np.dtype | None:
-    """The integers as which a file keeps elements that its format does not have; None if it has them."""
+    """The integer type in which a file stores elements of a type that its format lacks; None if it has the type."""
     return np.dtype(f"uint{8 * dtype.itemsize}") if dtype.kind == "V" else None
 
 
 def check_free(folder: Path) -> None:
-    """Raises ExistsError for a folder that is not empty, unless its package is as `write` left it.
+    """Raises ExistsError for a folder that is not empty, unless it has an unchanged package that `write` wrote.
 
-    Other files beside those of the package are left alone, so they may have changed.
+    Other files in the folder may have changed: they are not overwritten.
     """
     if folder.exists() and not folder.is_dir():
         raise ExistsError(f"to_python: '{folder}' is a file; give a folder")
@@ -47,7 +47,7 @@ def check_free(folder: Path) -> None:
 
 
 def write(folder: Path, text: str, params: Mapping[str, Any], constants: Mapping[str, np.ndarray]) -> None:
-    """Writes the package into a folder, which may be there; a file of an earlier one that this one lacks is removed."""
+    """Writes the package into a folder. Removes files of an earlier package that the new one does not have."""
     from safetensors.flax import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -64,14 +64,14 @@ def write(folder: Path, text: str, params: Mapping[str, Any], constants: Mapping
 
 
 def storable(value: Any) -> Any:
-    """A parameter as an array that the file of the parameters can hold; see `in_params`."""
+    """A parameter as an array that the file of parameters can store; see `in_params`."""
     array = as_traced(value)
     stored = in_params(array.dtype)
     return array if stored is None else as_traced(np.asarray(array).view(stored))
 
 
 def in_params(dtype: np.dtype) -> np.dtype | None:
-    """The stored type as in `stored_as`, for the file of the parameters, which can hold bfloat16, too."""
+    """The stored type as in `stored_as`, for the file of parameters, which can also store bfloat16."""
     return None if dtype.name == "bfloat16" else stored_as(dtype)
 
 

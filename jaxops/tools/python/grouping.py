@@ -1,4 +1,4 @@
-"""Steps as functions, one for each module of the model."""
+"""Groups steps into functions, one for each module of the model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -7,12 +7,12 @@ from typing import Any
 from jaxops.tools.python.expressions import Ref, call
 from jaxops.tools.python.steps import Function, Step
 
-# A module of fewer steps stands where it is used.
+# A module with fewer steps does not become a function.
 _FEWEST = 4
 
 
 def grouped(function: Function, facts: Mapping[str, Any], paths: Mapping[str, str]) -> Function:
-    """The function, with the steps of each module in a function of their own. paths: of the parameters."""
+    """The function, with the steps of each module in a separate function. paths: of the parameters."""
     read = {name for result in function.results for name in _reads(result)}
     facts = {**facts, **function.facts}
     steps = _level(_hoisted(_housed(function.steps)), (), read, facts, paths)
@@ -20,7 +20,7 @@ def grouped(function: Function, facts: Mapping[str, Any], paths: Mapping[str, st
 
 
 def _housed(steps: Sequence[Step]) -> list[Step]:
-    """The steps; one of no module, as optimizers write them, goes where its operands come from and its readers are."""
+    """The steps; a step without a module, as optimizers write them, moves to the module of its operands and readers."""
     paths: dict[str, tuple[str, ...]] = {}
     readers: dict[str, list[tuple[str, ...]]] = {}
     for step in steps:
@@ -38,9 +38,9 @@ def _housed(steps: Sequence[Step]) -> list[Step]:
 
 
 def _hoisted(steps: Sequence[Step]) -> list[Step]:
-    """The steps; one that several layers read leaves the layer that computes it, if it reads nothing of that layer.
+    """The steps; a step that several layers read moves out of its layer, if it reads nothing of that layer.
 
-    Exporters compute a mask in the first layer and use it in all; then the layers would differ.
+    Exporters compute a mask in the first layer and use it in all layers; without this, the first layer would differ.
     """
     paths: dict[str, tuple[str, ...]] = {name: step.path for step in steps for name in step.targets}
     readers: dict[str, list[tuple[str, ...]]] = {}
@@ -63,7 +63,7 @@ def _hoisted(steps: Sequence[Step]) -> list[Step]:
 
 
 def _common(paths: Sequence[tuple[str, ...]]) -> Any:
-    """The module around all of these; None for none."""
+    """The innermost module around all of these; None for an empty list."""
     if not paths:
         return None
     length = 0
@@ -83,7 +83,7 @@ def _reads(expression: Any) -> list[str]:
 def _level(
     steps: Sequence[Step], prefix: tuple[str, ...], read: set[str], facts: Mapping[str, Any], paths: Mapping[str, str]
 ) -> list[Step]:
-    """The steps of a module, with calls in place of those of its modules. read: the values that are read outside."""
+    """The steps of a module, with calls of its inner modules. read: the values that are read outside."""
     units = [[step] for step in steps]
     for key in dict.fromkeys(filter(None, (_child(step, prefix) for step in steps))):
         members = [unit for unit in units if len(unit) == 1 and _child(unit[0], prefix) == key]
@@ -111,7 +111,7 @@ def _level(
 
 
 def _child(step: Step, prefix: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The module of a step just inside another one; a list of modules does not count, its items do."""
+    """The module of a step one level inside `prefix`; a list of modules is not a level, but its items are."""
     below = step.path[len(prefix) :]
     if not below:
         return None
@@ -135,7 +135,7 @@ def _called(
 
 
 def _convex(units: list[list[Step]], members: list[list[Step]]) -> list[list[Step]]:
-    """The members that can be one unit: no value leaves it and, through another unit, comes back."""
+    """The members that can form one unit: no value leaves the unit and comes back through another unit."""
     after = _readers(units)
     while members:
         ids = {id(unit) for unit in members}
@@ -178,7 +178,7 @@ def _reached(edges: Mapping[int, list[int]], start: Sequence[int], closed: set[i
 
 
 def _ordered(units: list[list[Step]]) -> list[list[Step]]:
-    """The units, each after those that it reads, else in the order given."""
+    """The units, each after the units that it reads, and otherwise in the same order."""
     waiting = {id(unit): 0 for unit in units}
     readers = _readers(units)
     for reading in readers.values():

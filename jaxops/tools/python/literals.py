@@ -1,4 +1,4 @@
-"""Static values as Python writes them."""
+"""Writes static values as Python literals."""
 
 import ast
 import keyword
@@ -11,15 +11,15 @@ from jaxops.dtypes import is_float, is_string
 from jaxops.static import is_symbolic
 from jaxops.tools.python.expressions import Data, Expression, Size, call, flat, sequence
 
-# From this many elements on an array is data, and goes to the file of the parameters.
+# An array with at least this many elements is written to the file of constants.
 _LARGE = 17
 
 
 def literal(value: Any, *, plain: bool = False, short_floats: bool = True) -> Expression:
     """A static value or an attribute.
 
-    plain: integers and vectors of them may be Python numbers and tuples, as an operator takes them. short_floats:
-    0.1 may stand for the float32 next to it.
+    plain: whether integers and vectors of them may be Python numbers and tuples. short_floats: whether 0.1 may replace
+    the float32 next to it.
     """
     if is_symbolic(value):
         return written_sizes(value) if plain else call("np.array", [written_sizes(value)])
@@ -90,7 +90,7 @@ def short_float(value: float) -> float:
 
 
 def _int(value: int | bool | None) -> str:
-    """A number; the ends of int64, which stand for no end, as powers."""
+    """A number; the limits of int64, which mean "no limit", are written as powers."""
     return {2**63 - 1: "2**63 - 1", -(2**63): "-(2**63)"}.get(value, repr(value)) if type(value) is int else repr(value)
 
 
@@ -141,7 +141,7 @@ def _nested(value: Any, dtype: np.dtype) -> Expression:
 
 
 def identifier(text: str, used: Any = ()) -> str:
-    """A name for Python that is not taken, from any text."""
+    """A Python name for any text, different from `used`."""
     text = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", text)
     words = "".join(c if c.isascii() and c.isalnum() else "_" for c in text).strip("_").lower() or "x"
     while "__" in words:

@@ -1,4 +1,4 @@
-"""Names for values, from those of tensors and operators."""
+"""Chooses names for values, from the names of tensors and operators."""
 
 import builtins
 import re
@@ -25,7 +25,7 @@ RESERVED = frozenset(
 )
 
 
-# Operators under the names of Python's own functions.
+# Operators with the name of a Python function.
 OTHERWISE = {"slice": "piece", "range": "indices", "max": "largest", "min": "smallest", "sum": "total"}
 OTHERWISE |= {"abs": "magnitude", "pow": "power", "round": "rounded", "hash": "hashed", "not": "negated"}
 OTHERWISE["flat_at_zero"] = "root"
@@ -37,9 +37,10 @@ def operator_name(expression: Expression) -> str:
 
 
 def base_name(tensor: str, operator: str, path: tuple[str, ...] = ()) -> str:
-    """A short name for a tensor: the end of its own, without the additions of exporters; else that of the operator.
+    """A short name for a tensor: the last part of its name, without suffixes of exporters; or the name of the operator.
 
-    path: of the function; in one for an item of a list of modules, numbers are left out, as another item has others.
+    path: of the function. In a function for an item of a list of modules, the name has no numbers, since they differ
+    between items.
     """
     last = re.split(r"[/:]", tensor)[-1]
     if any(part.isdigit() for part in path):

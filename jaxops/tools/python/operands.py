@@ -1,4 +1,4 @@
-"""Placeholders for values, on which adapters of operators run while their calls are written down."""
+"""Placeholders for values, on which adapters of operators run while their calls are recorded."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from jaxops.static import Undecided
 from jaxops.tools.python.expressions import Expression, Ref, call
 from jaxops.tools.python.literals import literal, written_sizes
 
-# The exceptions of an abstract evaluation whose operands are not known well enough.
+# The exceptions of an abstract evaluation with operands that are not known well enough.
 FAILURES = (JaxopsError, Undecided, TypeError, ValueError, NotImplementedError, ArithmeticError)
 
 
@@ -24,18 +24,18 @@ KEY = jax.eval_shape(lambda: jax.random.key(0))
 
 
 class Unknown(JaxopsError, TypeError):
-    """An adapter looks at something of an operand that is not known here."""
+    """Raised when an adapter reads an attribute of an operand that is not known."""
 
 
 class _Unknown:
-    """An attribute of an operand of which nothing is known; equal to itself alone. Other questions raise Unknown, also
-    whether it differs, which is asked where something must not."""
+    """An unknown attribute of an operand, equal to itself only. All other operations raise Unknown, including `!=`,
+    which adapters use in checks."""
 
     def __ne__(self, other: object) -> bool:
         return other is not self and self._asked()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # of protocols, for which others look
+        if name.startswith("__"):  # other code looks for names of protocols
             raise AttributeError(name)
         self._asked()
 
@@ -53,9 +53,9 @@ _UNKNOWN = _Unknown()
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """A placeholder for a value: how it is written, and its shape and type where they are known.
+    """A placeholder for a value: its expression, and its shape and type if they are known.
 
-    static: it is a NumPy array when the package runs, whose value decides more than its shape and type do.
+    static: whether it is a NumPy array when the package runs, so that operators read its value.
     """
 
     expression: Expression
@@ -64,7 +64,7 @@ class Operand:
 
     @property
     def traceable(self) -> bool:
-        """True if an array of this shape and type stands for it while an operator is traced."""
+        """True if an array of this shape and type can replace it while an operator is traced."""
         return self.fact is not None and not self.static
 
     @property
@@ -88,13 +88,13 @@ class Operand:
         return _UNKNOWN if self.fact is None else self.fact.dtype
 
     def reshape(self, *shape: Any) -> "Operand":
-        """An array's method, written down."""
+        """Records a call of the method of arrays."""
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
         written = call("jo.reshape", [self.expression, written_sizes(np.array(sizes, object))])
         return Operand(written, self._of(lambda x: ops.reshape(x, sizes)))
 
     def astype(self, dtype: Any) -> "Operand":
-        """An array's method, written down; no call if it has the type already."""
+        """Records a call of the method of arrays, unless the operand has the type already."""
         if self.fact is not None and canonical(dtype) == self.fact.dtype:
             return self
         written = call("jo.cast", [self.expression, literal(np.dtype(dtype))], ["", "to"])
@@ -109,7 +109,7 @@ class Operand:
 
 @dataclass(frozen=True, eq=False)
 class Results(Operand):
-    """The unknown results of a call: one value, until an adapter takes it apart."""
+    """The unknown results of a call: one value, until an adapter unpacks it."""
 
     step: Any = None
 
@@ -124,7 +124,7 @@ class Results(Operand):
 
 @dataclass(frozen=True, eq=False)
 class Nested:
-    """A function among the arguments: the body of a branch or a loop."""
+    """A function as an argument: the body of a branch or a loop."""
 
     name: str
 
@@ -132,7 +132,7 @@ class Nested:
 def abstract(fn: Callable[..., Any], traced: Sequence[Any], failed: Callable[[Exception], None] | None = None) -> Any:
     """The results of a function for operands of these shapes and types; None if they cannot be determined.
 
-    failed: called with the error then.
+    failed: called with the error if they cannot be determined.
     """
     returned: list[Any] = []
 

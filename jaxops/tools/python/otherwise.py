@@ -1,4 +1,4 @@
-"""Calls for operators whose adapters cannot run on placeholders."""
+"""Writes calls for operators whose adapters cannot run on placeholders."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ Written = tuple[Group, Sequence[Any] | None]
 
 
 def _scan_8(inputs: Sequence[Any], attributes: Mapping[str, Any], _: int) -> Written | None:
-    """Scan of opset 8, over each sequence of a batch; with `sequence_lens` it is not a call of the newest Scan."""
+    """Scan of opset 8, over each sequence of a batch; None with `sequence_lens`, which newer versions lack."""
     lengths, *operands = inputs
     if lengths is not None:
         return None
@@ -28,14 +28,14 @@ def _scan_8(inputs: Sequence[Any], attributes: Mapping[str, Any], _: int) -> Wri
 
 
 def _gradient_1(inputs: Sequence[Any], attributes: Mapping[str, Any], _: int) -> Written:
-    """Gradient, which is that of the sum of the differentiated value by the first operands."""
+    """Gradient: that of the sum of the differentiated value by the first operands."""
     by = tuple(range(len(attributes["xs"])))
     body = written(attributes["differentiated"], Any)
     return call(f"jax.grad(lambda *xs: jnp.sum({body}(*xs)[0]), {by})", [written(x, Any) for x in inputs]), None
 
 
 def _even_split(inputs: Sequence[Any], attributes: Mapping[str, Any], count: int) -> Written | None:
-    """Split into equal parts, of an axis whose size only the package knows."""
+    """Split into equal parts along an axis whose size is known only when the package runs."""
     x, *lengths = inputs
     if any(option is not None for option in (*lengths, attributes.get("split"))):
         return None

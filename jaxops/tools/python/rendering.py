@@ -1,4 +1,4 @@
-"""Functions as source text: names for values, short expressions inside longer ones, one function for equal modules."""
+"""Writes functions as source text: chooses names, inlines short expressions, writes equal modules as one function."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -30,26 +30,26 @@ from jaxops.tools.python.literals import dtype_text, identifier
 from jaxops.tools.python.naming import OTHERWISE, RESERVED, base_name, operator_name
 from jaxops.tools.python.steps import Function, Step
 
-# An expression grows up to this width, and to calls nested this deep.
+# An expression with inlined values has at most this width, and calls nested at most this deep.
 _WIDEST, _DEEPEST = 72, 3
 
 
 @dataclass
 class Written:
-    """A function in the text. paths: the modules that it does."""
+    """A function as text. paths: the modules that it computes."""
 
     name: str
     args: list[str]
     sizes: list[str]
     params: bool
-    lines: list[str]  # without the line of its name
+    lines: list[str]  # without the line with `def`
     doc: str
     returns: str
     paths: list[tuple[str, ...]]
 
 
 class Renderer:
-    """Writes functions, each text once. params: the path of each parameter."""
+    """Writes functions; functions with equal text are written once. params: the path of each parameter."""
 
     def __init__(
         self,
@@ -66,16 +66,16 @@ class Renderer:
         self._inputs = inputs
         self.reserved = RESERVED.union(symbols)
         self.outputs = outputs
-        self.operators: dict[str, str] = {}  # value → the operator that makes it
+        self.operators: dict[str, str] = {}  # value → the operator that computes it
         self._written: dict[Function, Written] = {}
         self._by_text: dict[Any, Written] = {}
 
     def write(self, function: Function) -> Written:
-        """A function that others call, and those that it calls before it."""
+        """Writes a function that is called by another one; the functions that it calls come before it."""
         if function in self._written:
             return self._written[function]
         self._callees(function)
-        # Equal but for the names of their arguments: one function.
+        # Functions that differ only in the names of arguments become one.
         plain = _Scope(self, function, [f"x{k}" for k in range(len(function.args))])
         key = tuple(plain.lines()), len(function.args), tuple(plain.sizes)
         if key not in self._by_text:
@@ -97,9 +97,9 @@ class Renderer:
         return _Scope(self, function, self._arguments(function))
 
     def _arguments(self, function: Function) -> list[str]:
-        """Names for the arguments: inputs of the model keep theirs; x is the first array of floats that a module gets.
+        """Names for the arguments: inputs of the model keep theirs; the first float array that a module takes is `x`.
 
-        In one item of a list of modules, names have no numbers.
+        In an item of a list of modules, names have no numbers.
         """
         facts = [function.facts.get(name) for name in function.args]
         inner = [name for name in function.args if name not in self._inputs and name[0] != "@" and name != "rng"]
@@ -138,7 +138,7 @@ class Renderer:
                 self._callees(body)
 
     def _name(self, function: Function) -> str:
-        """A name that no other function has: the module's, with those around it where it takes them."""
+        """A unique name: that of the module, with the names of outer modules if that is necessary."""
         parts = [part for part in function.path if not part.isdigit()] or [function.name]
         used = {written.name for written in self.functions} | self.reserved | {"x", *map(identifier, self._inputs)}
         for count in range(1, len(parts) + 1):
@@ -187,7 +187,7 @@ class _Scope:
     # Sizes.
 
     def _find_sizes(self) -> None:
-        """Writes a line for each size that an argument has; the remaining sizes are arguments."""
+        """Writes a line for each symbolic size in the shape of an argument; the remaining sizes become arguments."""
         symbols = list(dict.fromkeys(_symbols(self.function, self.renderer)))
         self.taken.update(symbols)
         left = set(symbols)
@@ -215,13 +215,13 @@ class _Scope:
         return [*(self.indent + line for line in self._size_lines), *self._statements()]
 
     def doc(self) -> str:
-        """The shapes and types of the results, as far as they are known."""
+        """The docstring: the shapes and types of the results, if known."""
         texts = [_fact_text(self.function.facts.get(name)) for result in self.function.results for name in refs(result)]
         text = ", ".join(texts)
         return text if all(texts) and len(text) < _WIDEST - 20 else ""
 
     def returns(self) -> str:
-        """The annotation of the results of the function; none if they are unknown."""
+        """The annotation of the results of the function; empty if they are unknown."""
         names = [name for result in self.function.results for name in refs(result)]
         if not all(isinstance(self.function.facts.get(name), jax.ShapeDtypeStruct) for name in names):
             return ""
@@ -287,7 +287,7 @@ class _Scope:
     def _joined(
         self, expression: Expression, step: Step | None, pending: dict[str, Any], lines: list[str]
     ) -> Expression:
-        """The expression with values inlined that only it reads, as far as it stays short; else they are emitted."""
+        """The expression with inlined values that it alone reads, if it stays short; the rest becomes statements."""
         waiting = [name for name in dict.fromkeys(refs(expression)) if name in pending]
         readers = self._readers()
         for name in waiting:
@@ -376,13 +376,13 @@ class _Scope:
 
 
 def _declared(value: Any) -> Expression:
-    """The shape and the type of an input of a body, with 0 for a size that differs."""
+    """The shape and the type of an input of a body, with 0 for a size that is not fixed."""
     sizes = [str(d) if isinstance(d, int) else "0" for d in value.shape or ()]
     return call("jax.ShapeDtypeStruct", [sequence("()", sizes), dtype_text(value.dtype)])
 
 
 def _symbols(function: Function, renderer: Renderer) -> list[str]:
-    """The sizes that a function reads, those that its callees take included."""
+    """The sizes that a function reads, including those that it passes to other functions."""
     expressions = [*(step.expression for step in function.steps), *function.results]
     symbols = [s for e in expressions for leaf in leaves(e) if isinstance(leaf, Size) for s in leaf.symbols]
     for step in function.steps:

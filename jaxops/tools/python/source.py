@@ -57,9 +57,9 @@ def to_python(
 ) -> None:
     """Writes a package that computes the same as the graph.
 
-    graph: prepared. inputs: of the model, with what must be static. params: by name, as the file is to have them.
-    x64: whether the package turns x64 on, which is on here.
-    Raises ExistsError, and UnsupportedError for a node that no call of operators says.
+    graph: prepared. inputs: of the model, with their `static` reasons. params: by name, for the file. x64: whether the
+    package turns x64 on; if so, it must be on here.
+    Raises ExistsError, and UnsupportedError for a node that cannot be written as calls of operators.
     """
     if not overwrite:
         files.check_free(Path(folder))
@@ -101,7 +101,7 @@ def _module(
     constants: bool,
     types: Mapping[str, np.dtype],
 ) -> str:
-    """types: of the parameters that the file keeps as integers."""
+    """The text of the module. types: of the parameters that the file stores as integers."""
     wide = "@with_x64" if any("@with_x64" in part for part in parts) else ""
     loading = _LOADING.replace("        place[last]", f"{_VIEWED}        place[last]") if types else _LOADING
     fixed = [wide + loading]
@@ -153,7 +153,7 @@ def _function(written: Written) -> str:
 
 
 def _pattern(paths: Sequence[tuple[str, ...]]) -> str:
-    """The path of a module; with a star for the part in which several paths differ."""
+    """The path of a module; a star replaces the part in which several paths differ."""
     lengths = {len(path) for path in paths}
     if len(lengths) > 1:
         return ".".join(paths[0])

@@ -1,4 +1,4 @@
-"""A graph as steps: statements in order, with the functions that they call or define."""
+"""Turns a graph into steps: statements in order, with the functions that they call or define."""
 
 import re
 from collections import ChainMap, Counter
@@ -32,13 +32,13 @@ class Step:
     targets: list[str]  # '' for a value that nothing reads
     expression: Expression
     path: tuple[str, ...] = ()
-    unpacks: bool = False  # a tuple, also of one
-    open_ended: bool = False  # there may be more values than targets
-    calls: "Function | None" = None  # what `expression` calls; it has the arguments only
+    unpacks: bool = False  # whether the expression is a tuple, even of one value
+    open_ended: bool = False  # whether there may be more values than targets
+    calls: "Function | None" = None  # the function that is called; `expression` has the arguments only
     bodies: "dict[str, Function]" = field(default_factory=dict)  # functions defined before it, by name
 
     def reads(self) -> list[str]:
-        """The values that it reads, those that its functions capture included."""
+        """The values that the step reads, including those that its functions capture."""
         names = list(refs(self.expression))
         for body in self.bodies.values():
             names += body.captured()
@@ -54,13 +54,13 @@ class Function:
     steps: list[Step]
     results: list[Expression]
     path: tuple[str, ...] = ()
-    key: Expression | None = None  # the random key of a body, unless it is called with another
-    facts: dict[str, Any] = field(default_factory=dict)  # of arguments and results, where they are known
+    key: Expression | None = None  # the random key of a body; None if the caller passes a key
+    facts: dict[str, Any] = field(default_factory=dict)  # known facts about arguments and results
     is_main: bool = False
     takes: Sequence[Any] = ()  # the declared inputs of a body, if its operator reads them
 
     def captured(self) -> list[str]:
-        """The values that it reads and does not compute."""
+        """The values that the function reads and does not compute."""
         local = {*self.args, *(name for step in self.steps for name in step.targets)}
         if self.key is not None:
             local.add("rng")
@@ -76,14 +76,14 @@ def param(name: str) -> str:
 
 
 class Reader:
-    """Turns graphs into steps. facts: shape and type of each value of the main graph that are known."""
+    """Turns graphs into steps. facts: the known shapes and types of values of the main graph."""
 
     def __init__(self, params: Mapping[str, Any]) -> None:
         self.params = params
         self.facts: dict[str, Any] = {}
         self.names: dict[int, str] = {}  # of static arrays
         self._bodies: dict[Any, Function] = {}
-        self.symbols: dict[str, str] = {}  # of the sizes that the model names, or leaves open
+        self.symbols: dict[str, str] = {}  # of the sizes that the model names, or does not declare
         self.assumptions = Assumptions()
         self._taken: frozenset[str] = RESERVED
         self._count: Counter[str] = Counter()
@@ -114,7 +114,7 @@ class Reader:
         return Operand(Ref(value.name), fact, static=bool(value.static) or is_string(fact))
 
     def _symbol(self, text: str) -> str:
-        """The name of a size as a symbol, which no input has."""
+        """The symbol for a size: a name that no input has."""
         if text not in self.symbols:
             self.symbols[text] = identifier(text, self._taken.union(self.symbols.values()))
         return self.symbols[text]
@@ -242,12 +242,12 @@ def _snake(name: str) -> str:
 
 
 def _key(value: Any) -> Any:
-    """The facts that a body is specialized for: a static value, the type and shape of any other."""
+    """The facts for which a body is specialized: the value if it is static, or else the type and shape."""
     return (value.dtype, value.shape, value.tolist()) if isinstance(value, np.ndarray) else getattr(value, "fact", None)
 
 
 def _typed(node: Node) -> bool:
-    """Returns True if the operator is done by a body that depends on the types of its operands."""
+    """Returns True if the operator is defined by a body that depends on the types of its operands."""
     operator = node.operator.inner if isinstance(node.operator, Converting) else node.operator
     return getattr(operator, "fn", None) is None
 
