@@ -220,7 +220,7 @@ class Recorder:
         return tuple(operands) if several else operands[0]
 
     def _unknown(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[None, ...] | list[None] | None:
-        """Placeholders for unknown results of a call: None for one, a tuple for several, a list if there may be more."""
+        """Placeholders for unknown results of a call: None for one, a tuple for several, a list for any number."""
         count = len(self.node.outputs)
         annotation = inspect.signature(fn).return_annotation
         if get_origin(annotation) is tuple and Ellipsis not in get_args(annotation):
