@@ -84,7 +84,7 @@ def _function(name: str, operator: SchemaOperator[Any], bound: Callable[[Node], 
         n_outputs = named.pop("n_outputs", None)
         n_outputs = None if n_outputs is None else integer(operator.version, "n_outputs", n_outputs, least=0)
         if rng is not None and "rng" not in signature.parameters:
-            raise SignatureError(f"{operator.version}: it has no random part, so it takes no `rng`")
+            raise SignatureError(f"{operator.version}: the operator draws no random numbers; leave out `rng`")
         attributes = {k: v for k, v in named.items() if k not in inputs_by_name or k in schema.attributes}
         operands = _operands(operator, inputs, {k: v for k, v in named.items() if k not in attributes})
         checked = {k: _attribute(operator, k, v) for k, v in attributes.items() if v is not None}
@@ -147,7 +147,9 @@ def _operands(operator: SchemaOperator[Any], inputs: Sequence[Any], named: Mappi
     schema = operator.schema
     formals, operands = schema.inputs, list(inputs)
     if _variadic(formals) and formals[-1].name in named:
-        raise SignatureError(f"{operator.version}: give `{formals[-1].name}` by position, there may be many")
+        raise SignatureError(
+            f"{operator.version}: `{formals[-1].name}` stands for any number of inputs; give them by position"
+        )
     if _variadic(formals) and len(operands) == len(formals) and isinstance(operands[-1], list | tuple):
         operands = [*operands[:-1], *operands[-1]]  # op.Concat([a, b]) means op.Concat(a, b)
     positions = {formal.name: i for i, formal in enumerate(formals)}

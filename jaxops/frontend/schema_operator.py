@@ -123,7 +123,9 @@ class SchemaOperator(SignatureOperator, Generic[S]):
             if formal.option != "single":
                 continue
             if position >= len(present) or not present[position]:
-                raise SignatureError(f"{self.version}: input {position} `{formal.name}` is missing; it has {names}")
+                raise SignatureError(
+                    f"{self.version}: input {position} `{formal.name}` is missing; the inputs are {names}"
+                )
         if not _within(len(present), self.schema.input_counts):
             raise SignatureError(
                 f"{self.version}: {len(present)} inputs were given, but the version takes "

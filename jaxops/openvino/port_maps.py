@@ -43,7 +43,7 @@ def branches(reader: "Reader", layer: Layer, node: Node) -> list[Node]:
         maps = _Maps(reader, layer, node, name, body)
         missing = [p.title for p in maps.linked.of_type("parameter") if p.id not in maps.outer]
         if missing:
-            raise reader.problem(layer, f"nothing enters {missing[0]} of <{name}>")
+            raise reader.problem(layer, f"no <input> of the port map of <{name}> leads to {missing[0]}")
         graphs[name.replace("body", "branch")] = reader.body(
             maps.linked, maps.outer, (), [port.internal for port in maps.results()]
         )
@@ -72,7 +72,7 @@ class _Iterations:
         maps, reader = self._maps, self._reader
         is_loop = self._layer.type.lower() == "loop"
         if is_loop and len(self._node.inputs) < 2:
-            raise reader.problem(self._layer, "it needs a trip count and a condition")
+            raise reader.problem(self._layer, "its first two inputs must be a trip count and a condition")
         carried = self._carried()
         enters = dict(maps.outer)
         count = self._node.inputs[0] if is_loop else ""
@@ -86,7 +86,9 @@ class _Iterations:
             enters.pop(parameter, None)
         self._require_all(enters, carried)
         if not count:
-            raise reader.problem(self._layer, "nothing says the number of iterations: no input is sliced")
+            raise reader.problem(
+                self._layer, "the number of iterations is unknown: an <input> of the port map must have an `axis`"
+            )
         return [*self._outside, *self._loop(count, is_loop, enters, carried)]
 
     def _carried(self) -> dict[int, int]:
@@ -98,7 +100,7 @@ class _Iterations:
             if parameter not in self._maps.outer:
                 raise self._maps.problem(f"layer {parameter} has a back edge, but no first value")
             if parameter in parameters:
-                raise self._maps.problem(f"two back edges enter layer {parameter}")
+                raise self._maps.problem(f"two back edges lead to layer {parameter}")
             parameters.append(parameter)
         return dict(enumerate(parameters))
 
@@ -182,7 +184,7 @@ class _Iterations:
         """Raises ModelError for a Parameter of the body that gets no value."""
         for layer in self._maps.linked.of_type("parameter"):
             if layer.id not in enters and layer.id not in carried.values():
-                raise self._maps.problem(f"nothing enters {layer.title}")
+                raise self._maps.problem(f"no <input> leads to {layer.title}")
 
 
 class _Maps:
@@ -200,7 +202,7 @@ class _Maps:
         for port in body.inputs:
             self.require(port.internal, "parameter")
             if port.internal in self.outer:
-                raise self.problem(f"two inputs enter layer {port.internal}")
+                raise self.problem(f"two <input> lead to layer {port.internal}")
             if port.attributes.get("purpose") == "current_iteration" or port.external < 0:
                 continue
             if port.external not in positions:
@@ -222,7 +224,7 @@ class _Maps:
         for port in self.body.outputs:
             self.require(port.internal, "result")
         if len({port.external for port in ports}) != len(ports):
-            raise self.problem("two values leave by one port")
+            raise self.problem("two <output> have the same external_port_id")
         if len(ports) != len(self._layer.outputs):
             raise self.problem(f"{len(ports)} values leave, but the layer has {len(self._layer.outputs)} outputs")
         return sorted(ports, key=lambda port: port.external)

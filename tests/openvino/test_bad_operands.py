@@ -52,6 +52,12 @@ BAD = [
         "mode": "nearest", "shape_calculation_mode": "sizes", "pads_begin": [0], "pads_end": [0]
     }, ArgumentError, "`sizes` is -2; it must be at least 0"),
     ("If", 8, [scalar(True)], {"then_body": "0"}, ModelError, r"layer 1 'If_1' \(If\): it has no <then_body>"),
+    ("Interpolate", 1, [X, scalar([2, 2])], {
+        "axes": [2, 3], "mode": "area", "align_corners": False, "antialias": False, "pads_begin": [0], "pads_end": [0]
+    }, ArgumentError, "Interpolate: `mode` 'area' is not supported, .* use 'nearest', 'linear' or 'cubic'"),
+    ("MatMul", 1, [X, X], {"transpose_a": "maybe"}, ModelError, "`transpose_a` is 'maybe'; it must be true or false"),
+    ("Add", 1, [ONE, X], {"auto_broadcast": "pdpd"}, ShapeError, r"\(1, 4, 6, 6\) has more axes than \(3,\) for pdpd"),
+    ("SpaceToDepth", 1, [X], {"mode": "blocks_first", "block_size": 4}, ShapeError, "6 elements cannot be divided"),
 ]  # fmt: skip
 
 

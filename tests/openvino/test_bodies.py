@@ -6,7 +6,7 @@ import pytest
 from openvino_files import File, assert_close, outputs_of, run_by_plugin
 from openvino_models import iterator, loop
 
-from jaxops.errors import ModelError
+from jaxops.errors import ArgumentError, ModelError
 from jaxops.openvino import load
 
 X = np.arange(12, dtype="f4").reshape(1, 6, 2)
@@ -73,6 +73,19 @@ BAD = [
     ('external_port_id="0"', 'external_port_id="7"', "the layer has no input of port id 7"),
     ('<output external_port_id="2" internal_layer_id="3"/>', "", "1 values leave, but the layer has 2 outputs"),
     ('axis="1"', 'axis="one"', "`axis` is 'one'; it must be a whole number"),
+    ("</body>", "</body><body/>", "has two <body>"),
+    ('internal_layer_id="0"', 'internal_layer_id="1"', "port map of <body>: two <input> lead to layer 1"),
+    (
+        'to-layer="1"/></back',
+        'to-layer="1"/><edge from-layer="3" to-layer="1"/></back',
+        "two back edges lead to layer 1",
+    ),
+    (
+        'internal_layer_id="0" axis="1"',
+        'internal_layer_id="0"',
+        "number of iterations is unknown: an <input> of the port",
+    ),
+    ('external_port_id="3"', 'external_port_id="2"', "two <output> have the same external_port_id"),
 ]
 
 
@@ -83,6 +96,44 @@ def test_bad_port_maps(old, new, match):
     with pytest.raises(ModelError, match=match) as caught:
         load(file.xml.replace(old.encode(), new.encode(), 1), weights=file.bin)
     assert "layer 2 'TensorIterator_2'" in str(caught.value)
+
+
+def test_a_slice_of_stride_0():
+    file = iterator(0, -1, 0, 1)
+    with pytest.raises(ArgumentError, match="port map: `stride` is 0 and `part_size` 1; `stride` must not be 0"):
+        load(file.xml, weights=file.bin)(X)
+
+
+def test_a_loop_whose_body_gets_no_number_of_the_iteration():
+    file = loop(3)
+    entry = b'<input external_port_id="-1" internal_layer_id="0" purpose="current_iteration"/>'
+    assert entry in file.xml
+    with pytest.raises(ModelError, match=r"no <input> leads to layer 0 'Parameter_0' \(Parameter\)"):
+        load(file.xml.replace(entry, b""), weights=file.bin)
+
+
+def test_a_loop_without_a_condition():
+    body = File()
+    body.result(body.parameter([1]))
+    maps = '<port_map><output external_port_id="1" internal_layer_id="1"/></port_map>'
+    file = File()
+    file.result(file.layer("Loop", 5, [file.constant(np.array([3]))], {}, 1, body=f"{maps}<body>{body.net}</body>"))
+    with pytest.raises(ModelError, match=r"\(Loop\): its first two inputs must be a trip count and a condition"):
+        load(file.xml, weights=file.bin)
+
+
+def test_a_branch_whose_parameter_gets_no_value():
+    branch = File()
+    branch.result(branch.parameter([3]))
+    maps = "".join(
+        f'<{name}_port_map><output external_port_id="2" internal_layer_id="1"/></{name}_port_map>'
+        f"<{name}_body>{branch.net}</{name}_body>"
+        for name in ("then", "else")
+    )
+    file = File()
+    file.result(file.layer("If", 8, [file.parameter([], "?"), file.parameter([3])], {}, body=maps))
+    with pytest.raises(ModelError, match="no <input> of the port map of <then_body> leads to layer 0 'Parameter_0'"):
+        load(file.xml)
 
 
 def test_bodies_ten_deep():

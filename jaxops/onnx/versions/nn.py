@@ -45,7 +45,9 @@ def batch_normalization_1(
     Without `spatial` each feature is normalized by itself: a channel each, as the text of version 9 suggests.
     """
     if n_outputs > 1 and is_test:
-        raise SignatureError(f"BatchNormalization: {n_outputs} outputs were asked for; with `is_test` it gives only Y")
+        raise SignatureError(
+            f"BatchNormalization: {n_outputs} outputs were asked for, but with `is_test` there is only Y"
+        )
     shape, parameters = array(x).shape, (scale, b, mean, var)
     if not spatial:
         x = ops.reshape(x, (shape[0], -1))

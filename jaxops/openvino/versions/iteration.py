@@ -21,7 +21,10 @@ def _first_and_count(size: Dim, start: int, end: int, stride: int, part_size: in
     its row.
     """
     if stride == 0 or part_size < 1:
-        raise ArgumentError(f"a port map with stride {stride} and part_size {part_size}; neither may be 0")
+        raise ArgumentError(
+            f"port map: `stride` is {stride} and `part_size` {part_size}; `stride` must not be 0, and `part_size` "
+            "must be at least 1"
+        )
     first, last = (row + size if row < 0 else row for row in (start, end))
     span = (last - first if stride > 0 else first - last) + 1
     count = (span - part_size) // abs(stride) + 1

@@ -75,7 +75,10 @@ def interpolate_1(
     pads_end: Sequence[int],
 ) -> Array:
     if mode == "area":
-        raise ArgumentError("Interpolate: `mode` is 'area', which OpenVINO's text does not define; use another one")
+        raise ArgumentError(
+            "Interpolate: `mode` 'area' is not supported, as OpenVINO's specification does not define it; use "
+            "'nearest', 'linear' or 'cubic'"
+        )
     return interpolate_11(
         data,
         target_spatial_shape,
