@@ -183,13 +183,7 @@ REFUSED = [
     ("input given twice", 14, lambda op: op.Reshape(X, [6], shape=[6]), SignatureError, "`shape` was given twice"),
     ("inputs where there are none", 13, lambda op: op.Constant(X), SignatureError, "takes no inputs, but 1 were"),
     ("no variadic input", 13, lambda op: op.Concat(axis=0), SignatureError, "0 inputs were given"),
-    (
-        "variadic by name",
-        13,
-        lambda op: op.Concat(inputs=[X], axis=0),
-        SignatureError,
-        "`inputs` stands for any number of inputs; give them by position",
-    ),
+    ("variadic by name", 13, lambda op: op.Concat(inputs=[X], axis=0), SignatureError, "inputs; give them by position"),
     ("required attribute", 13, lambda op: op.Concat(X), SignatureError, "required attribute `axis` is missing"),
     (
         "float for an integer",
@@ -295,13 +289,7 @@ REFUSED = [
         DTypeError,
         r"must have one element type \(T\), got tensor\(float\) and tensor\(float16\)",
     ),
-    (
-        "random key",
-        14,
-        lambda op: op.Relu(X, rng=jax.random.key(0)),
-        SignatureError,
-        "Relu-14: the operator draws no random numbers; leave out `rng`",
-    ),
+    ("random key", 14, lambda op: op.Relu(X, rng=jax.random.key(0)), SignatureError, "no random numbers; leave out"),
     (
         "outputs beyond the version",
         14,
@@ -310,21 +298,8 @@ REFUSED = [
         "2 outputs were asked for, but the version has 1 to 1",
     ),
     ("outputs left open", 13, lambda op: op.Split(X), SignatureError, "outputs is unknown; give `n_outputs`"),
-    (
-        "a missing input",
-        14,
-        lambda op: op.Add(X),
-        SignatureError,
-        r"Add-14: input 1 `B` is missing; the inputs are \['A', 'B'\]",
-    ),
-    (
-        "running statistics of a test",
-        6,
-        lambda op: op.BatchNormalization(X, *[np.ones(3, np.float32)] * 4, is_test=1, n_outputs=5),
-        SignatureError,
-        "BatchNormalization: 5 outputs were asked for, but with `is_test` there is only Y",
-    ),
     ("jax arrays in a list", 14, lambda op: op.Reshape(X, [jnp.int32(6)]), SignatureError, "stack them into one array"),
+    ("a missing input", 14, lambda op: op.Add(X), SignatureError, r"`B` is missing; the inputs are \[\'A\', \'B\'\]"),
 ]
 
 

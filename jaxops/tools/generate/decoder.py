@@ -316,10 +316,8 @@ class Decoder(Report):
         self._reaches = reaches(jax.make_jaxpr(last_step), filled, specs, self.length)
 
     def _last_step(self, batch: int, count: int, shapes: Mapping[str, tuple[Any, ...]]) -> tuple[Any, Any]:
-        """Returns the inputs of a step with the last `count` tokens: (filled inputs, types of tokens and caches).
-
-        shapes: of the caches.
-        """
+        """Returns the inputs of a step with the last `count` tokens: (filled inputs, types of tokens and caches), for
+        caches of these shapes."""
         past = self.length - count
         with jax.ensure_compile_time_eval():
             counts = jnp.full((batch,), past, np.int32), jnp.ones((batch, count), np.int32)
