@@ -33,7 +33,7 @@ class WideOperator(WrappedOperator):
             raise OutOfRangeError(
                 message(
                     self.name,
-                    "its operands are uint64 and the result needs 64 bits, but they are uint32 while x64 is off",
+                    "the result may need 64 bits, but the uint64 operands are uint32 arrays, since x64 is off",
                     **dict(zip(self.formals, inputs, strict=True)),
                     hint="load the model with x64='auto' or True, or turn x64 on with "
                     "jax.config.update('jax_enable_x64', True)",

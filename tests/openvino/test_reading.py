@@ -135,6 +135,10 @@ def test_strings():
     file.weights += text
     file.result(file.layer("Const", 1, [], {"element_type": "string", "shape": "3", "offset": 0, "size": len(text)}))
     assert loaded(file)().tolist() == ["abc", "", "xyzw"]
+    for old, new in ((b"\x03\0\0\0\x07", b"\x03\0\0\0\x09"), (b"abc", b"a\xff\xff")):
+        weights = bytes(file.weights).replace(old, new, 1)
+        with pytest.raises(ModelError, match=r"'Const_0' \(Const\): its strings are damaged"):
+            load(file.xml, weights=weights)()
 
 
 def test_an_empty_constant_has_a_byte_and_constants_share_bytes():

@@ -95,7 +95,10 @@ class Recorder:
             )
         fn = self._replaced(operator.fn)
         if fn is operator.fn:
-            raise UnsupportedError(f"to_python: {self._what()} calls {operator.fn}, which cannot be imported")
+            raise UnsupportedError(
+                f"to_python: {self._what()} calls {operator.fn}, which has no name and cannot be imported\n"
+                "  hint    give `load` a function at the top of a module"
+            )
 
         seal = _SealedOwn if _is_own(operator.fn) else _Sealed
 
@@ -164,7 +167,7 @@ class Recorder:
         if fn.__module__ == "__main__" or getattr(module, fn.__qualname__, None) is not fn:
             raise UnsupportedError(
                 f"to_python: {self._what()} calls {fn.__module__}.{fn.__qualname__}, which cannot be imported\n"
-                "  hint    put the function at the top of a module of its own"
+                "  hint    put the function at the top of a module that can be imported"
             )
         return f"{fn.__module__}.{fn.__qualname__}"
 

@@ -168,9 +168,8 @@ def _apply(graph: Graph, inputs: Sequence[Value], args: Sequence[str], body: lis
     many = len(graph.outputs) > 1
     lines = ["@with_x64"] * x64
     lines += laid_out("def apply", Group("(", tuple(header), ")"), f" -> {'Outputs' if many else 'Any'}:")
-    gives = "Gives the outputs." if many else f"Gives {graph.outputs[0]}."
     lines += [
-        f'{INDENT}"""{gives}',
+        f'{INDENT}"""Returns {"the outputs" if many else graph.outputs[0]}.',
         "",
         *(f"{INDENT}{value}{', static' if value.static else ''}" for value in inputs),
         f'{INDENT}"""',

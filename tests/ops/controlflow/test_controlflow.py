@@ -374,6 +374,7 @@ ERRORS = [
         r"state 0 must keep .* float32\[2,3\] to float32\[3\]",
     ),
     (lambda: scan([], [np.array([], object)], lambda x: [x]), ArgumentError, "over 0 rows .* are unknown"),
+    (lambda: scan([], [X, X[:1]], lambda a, b: [a]), ShapeError, r"sizes \(2, 1\) on the scanned axis, not one size"),
     (lambda: jax.jit(lambda i: scan([], [i], lambda at: [sequence_at([X], at)]))(i64(0)), StaticError, "`position`"),
     (lambda: loop(3, None, [], lambda i, k: (k, sequence_at([X], i))), BoundsError, "`position` is 1"),
 ]

@@ -11,7 +11,7 @@ from graphs import at_opset
 from jax.export import export, symbolic_shape
 
 from jaxops import ops
-from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, SizeError, StaticError
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16, np.int32, np.int64])
@@ -74,6 +74,12 @@ def test_eye_like_elsewhere() -> None:
     for opset in (9, 22):
         (found,) = at_opset("EyeLike", opset, np.zeros((2, 2), np.float32), dtype=7)
         assert found.dtype == np.int64
+
+
+def test_a_symbolic_step_that_may_be_0():
+    (n,) = symbolic_shape("n")
+    with pytest.raises(SizeError, match="range: whether the step n - 2 is 0 depends on a symbolic size"):
+        export(jax.jit(lambda x: ops.range(0, 3, x.shape[0] - 2)))(jax.ShapeDtypeStruct((n,), np.float32))
 
 
 ERRORS = [

@@ -168,6 +168,7 @@ ERRORS = [
         r"`input` of \(3, 5\) must be \(batch, channels, ",
     ),
     (lambda: ms.causal_conv_with_state(X, K[:2]), ShapeError, r"`weight` of \(2, 1, 4\) must be \(3, 1, k\)"),
+    (lambda: ms.causal_conv_with_state(X[0], K, channels_last=1), ShapeError, r"of \(3, 5\) must be \(N, L, c1, …, cn"),
     (lambda: ms.causal_conv_with_state(X, K, None, X), ShapeError, r"`past_state` of \(2, 3, 5\) must be \(2, 3, 3\)"),
     (
         lambda: ms.linear_attention(ONE, ONE, ONE, q_num_heads=1, kv_num_heads=1),

@@ -258,6 +258,9 @@ def test_a_symbolic_size_that_cannot_be_resolved():
     (w,) = symbolic_shape("w")
     with pytest.raises(ShapeError, match=r"axis 0 goes from 2 to w; for strings, both must be numbers"):
         jo.resize(np.array(["a", "b"]), sizes=(w,))
+    how = {"sizes": (1, 2), "coordinate_transformation_mode": "tf_crop_and_resize"}
+    with pytest.raises(DTypeError, match=r"strings cannot be extrapolated; choose `roi` inside of \[0, 1\]"):
+        jo.resize(np.array([["a", "b"]]), np.float32([0, 0, 0, 2]), mode="nearest", **how)
     with pytest.raises(ShapeError, match=r"\(13\*h\) / 10 is rounded in float32 to another size where h is 90"):
         exported(scales=(1, 1, 1.3, 2))
     with pytest.raises(ShapeError, match=r"the scale that 'not_larger' chooses .* `sizes` \(5, 7\) depends"):

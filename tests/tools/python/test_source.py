@@ -1,5 +1,6 @@
 """`Model.to_python`: the package gives what the model gives, and is as tidy as if somebody had written it."""
 
+import functools
 import importlib.util
 import subprocess
 import sys
@@ -328,14 +329,25 @@ def test_operators_of_ones_own_are_imported(tmp_path, monkeypatch):
     proto = model_of("m (float[N,4] x) => (float[N,4] y) { y = my.Scaled<by = 2.0>(x) }", extra=', "my" : 1')
     model = jaxops.onnx.load(proto, operators={("my", "Scaled"): own_functions.scaled})
     model.to_python(tmp_path / "net")
-    assert "return own_functions.scaled(x, by=2.0)" in text_of(tmp_path / "net")
+    text = text_of(tmp_path / "net")
+    assert '"""Returns y: float32[N, 4].\n' in text
+    assert "return own_functions.scaled(x, by=2.0)" in text
     same(imported(tmp_path / "net").apply({}, X[0]), X[0] * 2)
 
 
 def test_errors(tmp_path):
     own = "m (float[N,4] x) => (float[N,4] y) { y = my.Scaled<by = 2.0>(x) }"
     model = jaxops.onnx.load(model_of(own, extra=', "my" : 1'), operators={("my", "Scaled"): lambda x, by: x * by})
-    with pytest.raises(UnsupportedError, match=r"node 'y' \(Scaled, of my.*which cannot be imported\n.*of its own"):
+    with pytest.raises(
+        UnsupportedError, match=r"node 'y' \(Scaled, of my.*which cannot be imported\n.*top of a module"
+    ):
+        model.to_python(tmp_path / "net")
+    model = jaxops.onnx.load(
+        model_of(own, extra=', "my" : 1'), operators={("my", "Scaled"): functools.partial(lambda x, by: x * by)}
+    )
+    with pytest.raises(
+        UnsupportedError, match=r"partial.*, which has no name and cannot be imported\n.*top of a module"
+    ):
         model.to_python(tmp_path / "net")
     body = "b (float[4] v, float[4] u) => (float[4] w, float[4] r) { w = Add(v, u) r = Mul(w, u) }"
     scan = (
