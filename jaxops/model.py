@@ -144,8 +144,11 @@ class Model(StateMethods, Inspection):
     ) -> Any:
         """Computes the outputs for these parameters and inputs. It is a pure function.
 
-        params: a dictionary like `model.params`. rng: a `jax.random` key, for models with random operators. outputs:
-        the names of tensors to return in place of the model's outputs; any tensor of the graph can be named.
+        params: a dictionary like `model.params`. inputs, named: JAX arrays, NumPy arrays or numbers, with the shapes
+        and types of `model.inputs`: in this order, by name, or as one dictionary. An input that is marked `static`
+        there must be a NumPy value or a number. rng: a `jax.random` key, for models with random operators. outputs: the
+        names of tensors to return in place of the model's outputs; any tensor of the graph can be named. Returns one
+        output as an array, several as a namedtuple.
 
         If the size of a result depends on data, the model runs as several compiled pieces; `print(model)` shows the
         nodes between them. Inside a transformation no data can be read, so such a model needs the `bounds` of `load`.
@@ -194,12 +197,12 @@ class Model(StateMethods, Inspection):
         in another layout, and returns a pytree.
 
         inputs, named: as in a call, or a `jax.ShapeDtypeStruct` for each. Static inputs become a part of the program.
-        rng: a key if `run` gets one. outputs: as in `apply`. transformable: True if JAX is to differentiate or map the
-        functions; forms without derivative or batching rule are then left out. Both functions run on all platforms, and
-        are fast on the platform of JAX here.
+        rng: a key if `run` gets one. outputs: as in `apply`. transformable: True if JAX will differentiate or map the
+        functions; kernels without a derivative or a batching rule are then not used. Both functions run on all
+        platforms, and are optimized for JAX's default backend.
 
         Raises what `apply` raises inside of `jit`. `run` raises ShapeError and DTypeError for inputs of other shapes or
-        types, and UnsupportedError where JAX transforms it without `transformable`.
+        types, and UnsupportedError if JAX differentiates or maps it without `transformable`.
 
         >>> import jaxops.onnx, numpy as np
         >>> model = jaxops.onnx.load("notebooks/digits.onnx")
@@ -321,13 +324,14 @@ class Model(StateMethods, Inspection):
         It is a function of `(params, *inputs)` and returns one output as it is, several as a tuple. Its inputs are in
         the order of `model.inputs`, without optional ones. `model.params` are its parameters.
 
-        sizes: for the name of a size, a number that fixes it, or its name in the program, with limits:
+        sizes: name of a size → a number that fixes it, or its name in the program, with limits:
         `{"batch": "b", "sequence": "s <= 512, s >= 2", "total": "past + s"}`. A size that is not listed stays symbolic
-        under its own name. A size without a name is called after its input and axis, such as `x_0`. So is a size that
-        has the name of another input's size, if no node makes the two meet or if `sizes` says so: `{"x_0": "other"}`.
-        The program also has the limits of the model, and refuses other sizes when it is called: `s <= 512` for a table
-        of 512 positions, `total == past + s`, or `s >= 2` if the model asks whether a size is 1.
-        platforms: such as ("cpu", "cuda"); by default the platform of JAX here.
+        under its own name. A size without a name is named after its input and axis, such as `x_0`. If two inputs have
+        sizes of the same name, the second one is renamed in this way, too, unless nodes combine the two inputs; or if
+        `sizes` uses that name, as in `{"x_0": "other"}`.
+        The program also has the limits of the model, and raises an error when it is called with other sizes: `s <= 512`
+        for a table of 512 positions, `total == past + s`, or `s >= 2` if the model asks whether a size is 1.
+        platforms: such as ("cpu", "cuda"); by default JAX's default backend.
         Raises ArgumentError for an unknown size or platform; SizeError, which names the node and a size to fix, if one
         program cannot serve all sizes; StaticError for an input that must be static.
 

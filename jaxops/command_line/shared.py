@@ -53,7 +53,7 @@ def command(
 def takes_values(parser: argparse.ArgumentParser) -> None:
     """Adds the options that fix the values of inputs, and sizes that depend on data."""
     parser.add_argument(
-        "--value", action="append", default=[], metavar="NAME=VALUE", help="gives an input a value for good: sr=16000"
+        "--value", action="append", default=[], metavar="NAME=VALUE", help="fixes an input to a value: sr=16000"
     )
     parser.add_argument(
         "--bound",

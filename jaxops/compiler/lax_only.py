@@ -15,8 +15,8 @@ from jaxops.kernels.named_call import plain_jaxpr
 def lax_only(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Returns `fn` as a function whose jaxpr has only primitives of `jax.lax`, in loops and branches too.
 
-    Each primitive of jaxops is replaced by its plain form, which runs on any platform. Calls that only wrap others
-    (`jit`, `custom_jvp`) are opened. So `jax2onnx.to_onnx(lax_only(fn), [x])` writes a loaded model with a new head to
+    Each primitive of jaxops is replaced by its plain form, which runs on any platform. `jit` and `custom_jvp` inside
+    `fn` are inlined. So `jax2onnx.to_onnx(lax_only(fn), [x])` writes a loaded model with a new head to
     ONNX again.
 
     >>> [str(eqn.primitive) for eqn in jax.make_jaxpr(lax_only(lambda x: x * 2))(1.0).eqns]

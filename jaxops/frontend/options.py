@@ -22,8 +22,8 @@ class Options(TypedDict, total=False):
 
     inputs=["embedding"]         The part to load begins at these tensors: they become the inputs.
     outputs=["features"]         The part to load ends at these tensors: they become the outputs.
-    values={"sr": 16000}         Gives inputs a value for good. Calls do not take them any more.
-    sizes={"sequence": 128}      Gives symbolic sizes of the inputs a number. Calls must then have these sizes.
+    values={"sr": 16000}         Fixes inputs to a value. Calls do not take them any more.
+    sizes={"sequence": 128}      Fixes symbolic sizes of the inputs. Calls must then have these sizes.
     buckets={"width": 32}        Rounds symbolic sizes of calls up to a multiple: one program then serves many sizes.
     bounds={"NonZero": 100}      Fixes the size of results whose size depends on data, so that `jit` takes the model.
 

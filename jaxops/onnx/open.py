@@ -87,7 +87,7 @@ def whole(source: Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
 def carried(name: str) -> Path:
     """Returns the path of a model in the onnx package, such as 'light_resnet50'. Their weights are random.
 
-    Raises PathError, which lists the names.
+    Raises PathError, which lists the names, for any other name.
 
     >>> carried("light_squeezenet").name
     'light_squeezenet.onnx'

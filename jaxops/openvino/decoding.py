@@ -29,12 +29,12 @@ class _WithVariables:
 
 @explained
 def decoder(model: Model, *, length: int = 256) -> Decoder:
-    """Makes a decoder whose caches are variables a step of fixed shapes: `step(params, state, tokens)` → (state,
+    """Turns a decoder whose caches are variables into a step of fixed shapes: `step(params, state, tokens)` → (state,
     logits).
 
     model: its variables are caches to which each call adds the keys or values of its tokens. `beam_idx` (B,) may be
     given by name at each step; without it, rows stay as they are. Everything else is as for `jaxops.onnx.decoder`.
-    length: the most tokens of prompt and continuation.
+    length: the largest number of tokens, prompt included.
     The caches begin without tokens. If the model begins with some, use `step.init(past=model.init(params, *inputs))`.
     Raises ModelError for a model without variables, and for a variable that does not grow.
 

@@ -22,7 +22,7 @@ class Origin:
     """The source of a model: an .xml, read again when it is needed, or its bytes; and the weights beside it.
 
     sizes: the names of sizes that the caller fixed. extraction: the part that was loaded. ways_back: see
-    `jaxops.openvino.constant_forms`. values: of inputs that have one for good.
+    `jaxops.openvino.constant_forms`. values: the fixed values of inputs.
     """
 
     source: Path | bytes

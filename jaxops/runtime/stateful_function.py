@@ -192,7 +192,7 @@ class StateMethods:
         """Returns the state before the first step, a dictionary with the keys of `model.state`.
 
         The model computes it from the parameters and the inputs of the first step. A variable without such a
-        computation begins with zeros, and with size 0 on axes of free size.
+        computation begins with zeros, and with size 0 on axes whose size is not fixed.
 
         Raises UnsupportedError for a model without variables, and what `apply` raises.
 

@@ -50,7 +50,7 @@ def if_(cond: Any, then_branch: Branch, else_branch: Branch) -> tuple[Any, ...]:
         if not isinstance(cond, FromSizes):
             error.add_note(
                 "in a branch of an If whose condition is traced, so that both are compiled; where an input decides, "
-                "give it as a NumPy value, or for good: load(path, values={…})"
+                "give it as a NumPy value, or fix it: load(path, values={…})"
             )
             raise
         raise cond.problem(

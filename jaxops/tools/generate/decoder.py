@@ -67,9 +67,9 @@ class DecoderState(NamedTuple):
 
 
 class Decoder(Report):
-    """`step(params, state, tokens, **named)`, of fixed shapes; `step.init(batch)` is the state to begin with.
+    """A step of fixed shapes: `step(params, state, tokens, **named)`. `step.init(batch)` is the first state.
 
-    length: the most tokens. caches: the caches of the model. `print(step)` shows which inputs it fills.
+    length: the largest number of tokens. caches: the caches of the model. `print(step)` shows the inputs that it fills.
 
     >>> import jaxops.onnx
     >>> step = decoder(jaxops.onnx.load("notebooks/verses.onnx"), length=64)
@@ -168,12 +168,10 @@ class Decoder(Report):
     def prepare(self, params: Mapping[str, Any], /, *, batch: int = 1, **named: Any) -> PreparedParams:
         """Returns the parameters with what a step computes from them alone, for steps of one token for each sample.
 
-        A step takes them in place of `params`: then it need not pack weights, or turn them, once for each token.
-        Weights of 2, 4 or 8 bits that DequantizeLinear gives scales for blocks stay integers. Steps with other numbers
-        of tokens, such as a prompt, take them too. batch: the number of samples. named: as for a step; arrays, or a
-        `jax.ShapeDtypeStruct` for each.
-        Returns a pytree, which is prepared again when the parameters change. JAX cannot map or differentiate a step by
-        it.
+        A step takes the result in place of `params`, and then packs and turns no weights itself. Weights of 2, 4 or 8
+        bits that DequantizeLinear scales in blocks stay integers. A prompt takes the result, too. batch: the number of
+        samples. named: as for a step; arrays, or a `jax.ShapeDtypeStruct` for each.
+        Returns a pytree; prepare anew when the parameters change. JAX cannot map or differentiate a step that takes it.
 
         >>> import jaxops.onnx
         >>> model = jaxops.onnx.load("notebooks/verses.onnx")
@@ -370,16 +368,16 @@ def decoder(model: Decodable, cache: Mapping[str, str] | None = None, *, length:
     """Turns a decoder with growing caches into a step of fixed shapes: `step(params, state, tokens)` → (state, logits).
 
     model: takes tokens (B, n), and keys and values of past tokens. It returns logits, and keys and values that end with
-    those of the new tokens. If it has an attention mask (B, total) or position ids, they are filled. Grouped heads,
-    rotary or relative positions, and masks computed from sizes need nothing. Results are those of the model called with
-    growing caches.
+    those of the new tokens. If it has an attention mask (B, total) or position ids, the step fills them. Grouped heads,
+    rotary or relative positions, and masks that the model computes from sizes need no options. The results are those of
+    the model with growing caches.
     cache: input → output for each cache; by default they are matched by name (`past_key_values.0.key` and
     `present.0.key`, `cache_k_0` and `new_cache_k_0`, …) and shape. Caches of an encoder do not grow; give them by name
     at each step. A model with an input `write_indices` or `cache_position` (TensorScatter of opset 24) writes caches of
-    fixed size in place, and that input is filled. Circular caches hold the last `length` tokens, of any number. Sliding
-    ones (`sliding_window_cache` of GroupQueryAttention) have as many rows as their window.
-    length: the most tokens of prompt and continuation; the size of caches that are written in place.
-    `step.prepare(params)` computes once what steps need of the parameters alone; files with DequantizeLinear need it.
+    fixed size in place, and the step fills that input. Circular caches hold the last `length` tokens, and may run past
+    `length`. Sliding ones (`sliding_window_cache` of GroupQueryAttention) have as many rows as their window.
+    length: the largest number of tokens, prompt included; also the size of caches that are written in place.
+    `step.prepare(params)` computes once what depends on the parameters alone; files with DequantizeLinear need it.
     Raises ModelError if the model has no cache, or one that does not grow, SignatureError for a name that it does not
     have.
 
