@@ -355,3 +355,36 @@ def test_a_gpu_multiplies_no_bytes_that_triton_may_double(a, b, type):
     sizes = re.search(rf": \(tensor<([0-9x]+)x{type}>, tensor<[0-9x]+x{type}>\) -> tensor<[0-9x]+xi32>", product)
     assert sizes
     assert type == "i32" or int(sizes[1].split("x")[-1]) % 4 == 0
+
+
+@pytest.mark.parametrize("over", [0, 1])
+@pytest.mark.parametrize("lead", [(1,), (1, 1), (1, 1, 1)])
+def test_weights_of_one_row_are_not_transposed_at_each_call(lead, over):
+    x, w = array(*lead, 512), array(*((512, 640), (640, 512))[over])
+    bias = array(640)
+
+    def fn(x, w, bias):
+        y = dot.dot(x, w, (((len(lead),), (over,)), ((), ())), np.float32)
+        return y + jnp.broadcast_to(bias, y.shape)
+
+    compiled = jax.jit(fn).lower(x, w, bias).compile()
+    assert "transpose" not in compiled.as_text().partition("ENTRY")[2]
+    np.testing.assert_allclose(
+        compiled(x, w, bias),
+        jnp.tensordot(x, w, ((-1,), (over,))) + jnp.broadcast_to(bias, (*lead, 640)),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def test_one_row_along_any_axis():
+    x, w = array(1, 96, 1), array(64, 96)
+
+    def fn(x, w):
+        return dot.dot(x, w, (((1,), (1,)), ((), ())), np.float32)
+
+    y = jax.jit(fn)(x, w)
+    np.testing.assert_allclose(y, lax.dot_general(x, w, (((1,), (1,)), ((), ()))), rtol=1e-5, atol=1e-5)
+    check = jax.grad(lambda x, w: (fn(x, w) ** 2).sum(), (0, 1))(x, w)
+    plain = jax.grad(lambda x, w: (lax.dot_general(x, w, (((1,), (1,)), ((), ()))) ** 2).sum(), (0, 1))(x, w)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), check, plain)
