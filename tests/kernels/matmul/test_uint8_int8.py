@@ -92,3 +92,21 @@ def test_two_batches_are_of_int8(mixed):
 def test_only_specialized_programs_have_them(mixed):
     a, b = integers("uint8", 40, 50), integers("int8", 50, 60)
     check(jo.matmul_integer, (a, b), a.astype(np.int32) @ b.astype(np.int32), False, lambda fn: fn)
+
+
+@pytest.mark.parametrize(("of_a", "of_b"), KINDS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_products_of_a_users_own_program(shape, of_a, of_b):
+    """The weights stay bytes: not even their sums make int32 of them."""
+    a, b = integers(of_a, *SHAPES[shape][0]), integers(of_b, *SHAPES[shape][1])
+    zeros = integers(of_a), integers(of_b)
+
+    def fn(a, b):
+        return jo.matmul_integer(a, b, *zeros)
+
+    wide = (a.astype(np.int32) - zeros[0]) @ (b.astype(np.int32) - zeros[1])
+    np.testing.assert_array_equal(jax.jit(fn)(a, b), wide)
+    rows = jax.jit(jax.vmap(fn, (0, None)))(np.stack([a, a]), b)
+    np.testing.assert_array_equal(rows, np.stack([wide, wide]))
+    text = jax.jit(fn).lower(a, b).as_text()
+    assert len(b) == 1 or f"tensor<{'x'.join(map(str, b.shape))}xi32>" not in text
