@@ -4,11 +4,12 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax.export
 
-from jaxops.errors import ArgumentError, UnsupportedError
+from jaxops.errors import ArgumentError, PathError, UnsupportedError
 from jaxops.graph.data_dependence import expected_cuts
 from jaxops.graph.declared_sizes import separated
 from jaxops.graph.nodes import Graph, Tensor
@@ -244,8 +245,8 @@ class Model(StateMethods, Inspection):
         file, also after `astype`. Weights of more than 2 GB, and weights that were in a file beside the model, go to a
         second file.
         Raises SignatureError for a missing or unknown parameter, ShapeError and DTypeError for one that does not fit,
-        UnsupportedError for a model that was not loaded from a file, and ArgumentError for an OpenVINO IR whose path
-        does not end in .xml.
+        UnsupportedError for a model that was not loaded from a file, PathError for a folder that does not exist, and
+        ArgumentError for an OpenVINO IR whose path does not end in .xml.
 
         >>> import tempfile, jaxops.onnx
         >>> model = jaxops.onnx.load("notebooks/digits.onnx")
@@ -257,7 +258,9 @@ class Model(StateMethods, Inspection):
         True
         """
         if self._origin is None:
-            raise UnsupportedError("save: the model came from no file; only what `load` read can be saved")
+            raise UnsupportedError("save: the model was not loaded from a file, so there is no file to write again")
+        if not (folder := Path(path).absolute().parent).is_dir():
+            raise PathError(f"save: there is no folder '{folder}'; make it first")
         self._origin.save(path, self.graph, self._own_or("save", params), self._written, self.params)
 
     @explained

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +13,11 @@ from graphs import model
 
 import jaxops
 import jaxops as jo
-from jaxops.errors import DTypeError, OutOfRangeError, SignatureError
+import jaxops.openvino
+from jaxops.errors import DTypeError, ModelError, OutOfRangeError, PathError, ShapeError, SignatureError, StaticError
 from jaxops.onnx import load, opset
 
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 X = np.ones((2, 3), np.float32)
 PRODUCT = load(
     model("main (float[N,3] x) => (float[N,3] y) { y = MatMul(x, w) }", initializers={"w": np.eye(3, dtype="f4")})
@@ -90,6 +93,88 @@ WRONG = [
 def test_a_wrong_argument(use, error, match):
     with pytest.raises(error, match=match):
         use()
+
+
+IMAGES = load(model("main (float[N,3,H,W] x) => (float[N,3,H,W] y) { y = Relu(x) }"))
+LAST = load(model("main (float[N,H,W,3] x) => (float[N,H,W,3] y) { y = Relu(x) }"))
+PICTURE = np.ones((3, 4, 5), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("use", "hint"),
+    [
+        (lambda: IMAGES(PICTURE), r"add the batch axis, also under jax.vmap: x\[None\]"),
+        (lambda: jax.vmap(IMAGES)(PICTURE[None]), r"add the batch axis, also under jax.vmap: x\[None\]"),
+        (lambda: IMAGES(PICTURE.transpose(1, 2, 0)[None]), r"transpose it: x.transpose\(0, 3, 1, 2\)"),
+        (lambda: LAST(PICTURE[None]), r"transpose it: x.transpose\(0, 2, 3, 1\)"),
+    ],
+)
+def test_a_shape_that_fits_otherwise(use, hint):
+    with pytest.raises(ShapeError, match=rf"(?s)input 'x' has shape .*, but the model expects .*  hint    {hint}"):
+        use()
+    with pytest.raises(ShapeError, match=r"but the model expects [^\n]*$"):
+        IMAGES(PICTURE[None, :2])
+    for x, fits in ((PICTURE[None], IMAGES), (PICTURE[None].transpose(0, 2, 3, 1), LAST)):
+        assert fits(x).shape == x.shape
+
+
+FILES = [
+    (load, "model.xml", "jaxops.openvino.load reads OpenVINO IRs"),
+    (load, "model.pt", r"export the PyTorch module: load\(torch.onnx.export\(module, \(x,\), dynamo=True\)\)"),
+    (jaxops.openvino.load, "model.onnx", "jaxops.onnx.load reads ONNX files"),
+]
+
+
+@pytest.mark.parametrize(("read", "name", "hint"), FILES, ids=[name for _, name, _ in FILES])
+def test_a_file_of_another_format(read, name, hint, tmp_path):
+    (tmp_path / name).write_bytes(b"something else")
+    with pytest.raises(ModelError, match=f"(?s)not .*hint    {hint}"):
+        read(tmp_path / name)
+    (tmp_path / "other").write_bytes(b"something else")
+    with pytest.raises(ModelError) as raised:
+        read(tmp_path / "other")
+    assert "hint" not in str(raised.value)
+
+
+def test_nested_parameters_say_how_to_flatten_them():
+    digits, image = load(NOTEBOOKS / "digits.onnx"), np.load(NOTEBOOKS / "seven.npy")
+    nested = digits.nest(digits.params)
+    with pytest.raises(SignatureError, match=r"params: 'hidden.weight' is missing.*\n.*model.flatten makes nested"):
+        digits.apply(nested, image)
+    assert digits.apply(digits.flatten(nested), image).argmax() == 7
+
+
+def test_a_model_is_not_saved_in_a_folder_that_does_not_exist(tmp_path):
+    with pytest.raises(PathError, match=r"save: there is no folder '.*missing'; make it first"):
+        PRODUCT.save(tmp_path / "missing/model.onnx")
+    PRODUCT.save(tmp_path / "model.onnx")
+    assert load(tmp_path / "model.onnx").params["w"].shape == (3, 3)
+
+
+def test_an_unknown_output_says_where_the_names_are():
+    with pytest.raises(
+        SignatureError, match=r"the model has no tensor 'probabilities'; model.show\(\) lists the tensors"
+    ):
+        PRODUCT(X, outputs=["probabilities"])
+    assert "y = MatMul(x, w)" in PRODUCT.show()
+
+
+def test_a_traced_shape_can_be_fixed():
+    proto = model("main (float[N] x, int64[K] s) => (float[M] y) { y = Reshape(x, s) }")
+    reshaped = load(proto)
+    with pytest.raises(StaticError, match=r"(?s)input 's' must be known while tracing.*load\(path, values={'s': …}\)"):
+        jax.jit(reshaped.apply)({}, jnp.ones(6), jnp.array([2, 3]))
+    assert jax.jit(load(proto, values={"s": [2, 3]}).apply)({}, jnp.ones(6)).shape == (2, 3)
+
+
+def test_a_state_that_lacks_a_variable():
+    sums = jaxops.openvino.load(NOTEBOOKS / "running_sum.xml")
+    with pytest.raises(
+        SignatureError, match=r"variable 'total' is missing.*\n.*that model.init\(params, \*inputs\) or"
+    ):
+        sums.step(sums.params, {}, np.float32([1, 2]))
+    state = sums.init(sums.params, np.float32([1, 2]))
+    assert sums.step(sums.params, state, np.float32([1, 2]))[1].tolist() == [1, 2]
 
 
 def test_python_numbers_take_the_type_of_the_other_operand():

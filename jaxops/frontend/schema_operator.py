@@ -129,7 +129,7 @@ class SchemaOperator(SignatureOperator, Generic[S]):
         if not _within(len(present), self.schema.input_counts):
             raise SignatureError(
                 f"{self.version}: {len(present)} inputs were given, but the version takes "
-                f"{_range(self.schema.input_counts)}: {names}"
+                f"{_range(self.schema.input_counts)}: {names}; its attributes are {list(self.schema.attributes)}"
             )
         if not _within(n_outputs, self.schema.output_counts):
             raise SignatureError(
@@ -226,4 +226,4 @@ def _within(count: int, counts: tuple[int, int | None]) -> bool:
 
 def _range(counts: tuple[int, int | None]) -> str:
     least, most = counts
-    return f"at least {least}" if most is None else f"{least} to {most}"
+    return f"at least {least}" if most is None else f"{least} to {most}" if least < most else str(least)

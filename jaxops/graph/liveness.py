@@ -47,7 +47,8 @@ def tensor_names(option: str, names: Any, graph: Graph) -> tuple[str, ...]:
         raise SignatureError(f"`{option}` is empty; name at least one tensor")
     for name in names:
         if not name or name not in graph.defined:
-            raise SignatureError(f"`{option}`: the model has no tensor '{name}'{near(name, graph.defined)}")
+            similar = near(name, graph.defined) or "; model.show() lists the tensors"
+            raise SignatureError(f"`{option}`: the model has no tensor '{name}'{similar}")
     return tuple(names)
 
 

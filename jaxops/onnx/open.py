@@ -21,6 +21,10 @@ from jaxops.onnx.split_protobuf import cut
 Readable: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto | BinaryIO | Any
 
 
+_OF_TORCH = "\n  hint    export the PyTorch module: load(torch.onnx.export(module, (x,), dynamo=True))"
+# Hints for files of other formats, by the end of their names.
+_HINTS = {".xml": "\n  hint    jaxops.openvino.load reads OpenVINO IRs", ".pt": _OF_TORCH, ".pth": _OF_TORCH}
+
 _folders = functools.partial(folders, noun="external data", option="external_data")
 
 
@@ -118,4 +122,5 @@ def _proto(data: bytes, where: str) -> onnx.ModelProto:
     try:
         return onnx.load_model_from_string(data)
     except DecodeError as error:
-        raise ModelError(f"{where}: not an ONNX model, or a truncated one: {error}") from error
+        hint = _HINTS.get(Path(where).suffix.lower(), "")
+        raise ModelError(f"{where}: not an ONNX model, or a truncated one: {error}{hint}") from error

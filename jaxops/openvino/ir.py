@@ -132,7 +132,8 @@ class _Parser:
         except (expat.ExpatError, ValueError, LookupError) as error:  # also an encoding that Python does not have
             if isinstance(error, ModelError):
                 raise
-            raise self._problem(f"it is damaged, or no XML: {error}") from error
+            hint = "\n  hint    jaxops.onnx.load reads ONNX files" if self._where.lower().endswith(".onnx") else ""
+            raise self._problem(f"it is damaged, or not XML: {error}{hint}") from error
         if self._root is None:
             raise self._problem("it has no <net>")
         return self._root

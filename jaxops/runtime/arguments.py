@@ -222,7 +222,8 @@ def to_operand(formal: Value, value: Any) -> Any:
         raise StaticError(
             f"input '{formal.name}' must be known while tracing, but {describe(value)} is traced\n"
             f"  needed  {formal.static}\n"
-            f"  hint    give it as a NumPy array; under jax.jit close over it or use static_argnames"
+            f"  hint    give it as a NumPy array; under jax.jit close over it or use static_argnames; or fix it: "
+            f"load(path, values={{'{formal.name}': …}})"
         )
     # With x64 off, a JAX array of 32 bits may represent a 64-bit input; a static value gets the 64 bits back.
     # A copy, as the program keeps it, and the caller may write into the original.
@@ -291,15 +292,29 @@ def _check_shape(formal: Value, sizes: tuple[Any, ...]) -> None:
     # scalar accepts every shape.
     if not formal.shape:
         return
-    fits = len(sizes) == len(formal.shape)
-    if fits:
-        for expected, size in zip(formal.shape, sizes, strict=True):
-            fits = fits and (type(expected) is not int or expected == size)
-    if not fits:
-        raise ShapeError(f"input '{formal.name}' has shape {tuple(sizes)}, but the model expects {formal}")
+    if not _fits(formal.shape, sizes):
+        hint = _shape_hint(formal.shape, sizes)
+        raise ShapeError(f"input '{formal.name}' has shape {tuple(sizes)}, but the model expects {formal}{hint}")
     for axis, limits in formal.limits:
         if type(sizes[axis]) is int and not within(sizes[axis], limits):
             raise ShapeError(
                 f"input '{formal.name}' has {sizes[axis]} elements on axis {axis}, but the model takes "
                 f"{limits_text(limits)}: {formal}"
             )
+
+
+def _fits(declared: tuple[Any, ...], sizes: tuple[Any, ...]) -> bool:
+    if len(sizes) != len(declared):
+        return False
+    return all(type(expected) is not int or expected == size for expected, size in zip(declared, sizes, strict=True))
+
+
+def _shape_hint(declared: tuple[Any, ...], sizes: tuple[Any, ...]) -> str:
+    """Returns a hint if an input lacks its batch axis, or has channels last, not first (or the reverse)."""
+    if _fits(declared, (1, *sizes)):
+        return "\n  hint    add the batch axis, also under jax.vmap: x[None]"
+    axes = range(1, len(sizes))
+    for perm in ((0, *axes[-1:], *axes[:-1]), (0, *axes[1:], *axes[:1])):
+        if len(sizes) > 2 and _fits(declared, tuple(sizes[axis] for axis in perm)):
+            return f"\n  hint    transpose it: x.transpose{perm}"
+    return ""

@@ -136,7 +136,9 @@ def matched(
         raise SignatureError(f"params is {params!r:.80}; give a dictionary like model.params")
     missing = [name for name in tensors if name not in params and name not in values]
     if missing:
-        raise SignatureError(f"params: '{missing[0]}' is missing; give all {len(tensors)} of model.params")
+        is_nested = any(isinstance(value, Mapping) for value in params.values())
+        hint = "\n  hint    model.flatten makes nested dictionaries flat" if is_nested else ""
+        raise SignatureError(f"params: '{missing[0]}' is missing; give all {len(tensors)} of model.params{hint}")
     surplus = [name for name in params if name not in tensors]
     if surplus:
         raise SignatureError(f"params: the model has no '{surplus[0]}'; give the {len(tensors)} of model.params")

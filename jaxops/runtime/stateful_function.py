@@ -136,7 +136,10 @@ class StatefulFunction(ModelFunction):
         for name in (*state, *self.state):
             if name not in state or name not in self.state:
                 problem = "missing" if name in self.state else "unknown"
-                raise SignatureError(f"state: variable '{name}' is {problem}; the variables are {list(self.state)}")
+                raise SignatureError(
+                    f"state: variable '{name}' is {problem}; the variables are {list(self.state)}\n"
+                    "  hint    give the state that model.init(params, *inputs) or the step before returned"
+                )
         befores = {variable.before: state[variable.name] for variable in self._variables}
         if not named and len(inputs) == len(self._formals) and not any(isinstance(x, Mapping) for x in inputs):
             return (*inputs, *befores.values()), named, True

@@ -203,7 +203,7 @@ def test_errors(tmp_path):
     with pytest.raises(SignatureError, match=r"params: .* is missing"):
         model.save(tmp_path / "m.onnx", {})
     bare = jaxops.model.Model(model.graph, opsets={}, description="")
-    with pytest.raises(UnsupportedError, match="the model came from no file"):
+    with pytest.raises(UnsupportedError, match="the model was not loaded from a file"):
         bare.save(tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
 

@@ -28,12 +28,12 @@ LAUGHS = b'<!DOCTYPE net [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]>'
 EXTERNAL = b'<!DOCTYPE net SYSTEM "file:///etc/passwd">'
 DEEP = b'<net version="11">' + b"<a>" * 100_000
 XML = [
-    (b"", "it is damaged, or no XML"),
-    (bytes(range(256)), "it is damaged, or no XML"),
-    (good().xml[:200], "it is damaged, or no XML"),
+    (b"", "it is damaged, or not XML"),
+    (bytes(range(256)), "it is damaged, or not XML"),
+    (good().xml[:200], "it is damaged, or not XML"),
     (good().xml.replace(b"?>", b"?>" + LAUGHS), "declares 'net', a document type or entity"),
     (good().xml.replace(b"?>", b"?>" + EXTERNAL), "declares 'net', a document type or entity"),
-    (good().xml.replace(b"?>", b' encoding="no-such-code"?>'), "it is damaged, or no XML"),
+    (good().xml.replace(b"?>", b' encoding="no-such-code"?>'), "it is damaged, or not XML"),
     (DEEP, "its elements nest deeper than"),
     (b"<html/>", "not an OpenVINO IR: its root is <html>, not <net>"),
     (

@@ -199,7 +199,7 @@ class Inspection(Report):
         True
         """
         if self._origin is None:
-            raise UnsupportedError("compare: the model came from no file; only what `load` read can be compared")
+            raise UnsupportedError("compare: the model was not loaded from a file, so no other runtime can run it")
         values = self._function.bind_inputs(inputs, named)
         theirs = self._origin.tensors(unwrap(values), {v.name: v.dtype for v in self.graph.inputs})
         return compare(self.graph, self._every_tensor(values), theirs, rtol=rtol, atol=atol)

@@ -134,7 +134,7 @@ def test_weights_in_other_files(tmp_path):
 def test_a_model_from_no_file():
     loaded = load(THREE)
     again = Model(loaded.graph, opsets=loaded.opsets, description="made by hand")
-    with pytest.raises(UnsupportedError, match="compare: the model came from no file"):
+    with pytest.raises(UnsupportedError, match="compare: the model was not loaded from a file"):
         again.compare(X)
 
 
