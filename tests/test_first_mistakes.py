@@ -14,7 +14,16 @@ from graphs import model
 import jaxops
 import jaxops as jo
 import jaxops.openvino
-from jaxops.errors import DTypeError, ModelError, OutOfRangeError, PathError, ShapeError, SignatureError, StaticError
+from jaxops.errors import (
+    ArgumentError,
+    DTypeError,
+    ModelError,
+    OutOfRangeError,
+    PathError,
+    ShapeError,
+    SignatureError,
+    StaticError,
+)
 from jaxops.onnx import load, opset
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
@@ -175,6 +184,18 @@ def test_a_state_that_lacks_a_variable():
         sums.step(sums.params, {}, np.float32([1, 2]))
     state = sums.init(sums.params, np.float32([1, 2]))
     assert sums.step(sums.params, state, np.float32([1, 2]))[1].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("length", "kind", "match"),
+    [
+        ("a", DTypeError, "decoder: `length` must be integers, got str"),
+        (0, ArgumentError, "decoder: `length` is 0; it must be at least 1"),
+    ],
+)
+def test_the_length_of_a_decoder_is_a_number_of_tokens(length, kind, match):
+    with pytest.raises(kind, match=match):
+        jaxops.onnx.decoder(load(NOTEBOOKS / "verses.onnx"), length=length)
 
 
 def test_python_numbers_take_the_type_of_the_other_operand():

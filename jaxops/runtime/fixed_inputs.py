@@ -4,9 +4,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from jaxops.errors import ArgumentError, near
+from jaxops.errors import ArgumentError, StaticError, describe, near
 from jaxops.graph.nodes import Graph
 from jaxops.runtime.arguments import to_operand
+from jaxops.static import Tracer
 
 
 def with_values(graph: Graph, values: Mapping[str, Any]) -> Graph:
@@ -20,7 +21,13 @@ def with_values(graph: Graph, values: Mapping[str, Any]) -> Graph:
     fixed: dict[str, Any] = {}
     for name, value in values.items():
         if name not in formals:
-            raise ArgumentError(f"`values`: the model has no input '{name}'{near(name, formals)}")
+            inputs = near(name, formals) or f"; its inputs are {list(formals)}"
+            raise ArgumentError(f"`values`: the model has no input '{name}'{inputs}")
+        if isinstance(value, Tracer):
+            raise StaticError(
+                f"`values`: '{name}' is traced: {describe(value)}\n"
+                "  hint    load the model outside of jax.jit, and give a NumPy array"
+            )
         formal = formals[name]
         if formal.kind != "tensor":
             raise ArgumentError(f"`values`: input '{name}' is not a tensor: {formal}")

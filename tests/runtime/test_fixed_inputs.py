@@ -153,7 +153,8 @@ def test_any_tensor_may_have_a_value():
 @pytest.mark.parametrize(
     ("values", "error", "text"),
     [
-        ({"rs": 1}, ArgumentError, "`values`: the model has no input 'rs'"),
+        ({"rs": 1}, ArgumentError, "`values`: the model has no input 'rs'; its inputs are "),
+        ({"stat": 1}, ArgumentError, "`values`: the model has no input 'stat'; similar: 'state'"),
         ({"sr": 1.5}, ArgumentError, "input 'sr' is 1.5, but the model expects sr: int64"),
         ({"sr": np.float32(1)}, DTypeError, "input 'sr' is float32.*, but the model expects sr: int64"),
         ({"state": np.zeros((3, 5), np.float32)}, ShapeError, r"input 'state' has shape \(3, 5\)"),
@@ -164,8 +165,8 @@ def test_a_value_that_does_not_fit(values, error, text):
         load(TWO_RATES, values=values)
 
 
-def test_a_traced_value_is_none():
-    with pytest.raises(StaticError, match="input 'sr' must be known while tracing"):
+def test_a_traced_value_is_refused():
+    with pytest.raises(StaticError, match=r"`values`: 'sr' is traced: .*\n.*load the model outside of jax.jit"):
         jax.jit(lambda sr: load(TWO_RATES, values={"sr": sr})(sound(8000), STATE))(8000)
 
 

@@ -31,6 +31,8 @@ def export(
 
     apply: `Model.apply`. sizes, platforms, errors: see `Model.export`.
     """
+    if isinstance(platforms, str):
+        raise ArgumentError(f"export: `platforms` is {platforms!r}; give a list, such as [{platforms!r}]")
     for platform in platforms or ():
         if platform not in (*_PLATFORMS, default_export_platform()):
             raise ArgumentError(f"export: unknown platform {platform!r}; name some of {', '.join(_PLATFORMS)}")

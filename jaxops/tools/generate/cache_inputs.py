@@ -64,6 +64,19 @@ class Cache:
         return tuple(sizes)
 
 
+def check_batch(caches: Sequence[Cache], arrays: Mapping[str, Any], name: Any, batch: int) -> None:
+    """Raises ShapeError if the tokens have another batch than the arrays of the caches. name: of the batch size."""
+    for cache in caches:
+        if cache.batch is None or (cache.past.shape or ())[cache.batch] != name:
+            continue
+        rows = arrays[cache.past.name].shape[cache.batch]
+        if rows != batch:
+            raise ShapeError(
+                f"the tokens are {batch} samples, but the state has {rows}\n"
+                f"  hint    begin with step.init(batch={batch}), or give tokens of {rows} samples"
+            )
+
+
 def find_caches(
     inputs: Sequence[Value],
     outputs: Sequence[Value],

@@ -14,10 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxops.attributes import integer
 from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
 from jaxops.dtypes import as_traced, canonical, is_float
-from jaxops.errors import DTypeError, JaxopsError, ModelError, ShapeError, SignatureError, describe
+from jaxops.errors import JaxopsError, ModelError, ShapeError, SignatureError
 from jaxops.graph.nodes import Graph, Value
 from jaxops.progress import progress, step
 from jaxops.runtime.arguments import to_operand
@@ -25,9 +26,9 @@ from jaxops.runtime.prepared_params import PreparedParams, prepared, run_prepare
 from jaxops.runtime.x64 import in_64_bits, is_on, under_its_x64, x64_on
 from jaxops.signature_errors import explained
 from jaxops.static import Dim, Undecided, symbolic_shape
-from jaxops.tools.generate.cache_inputs import Cache, find_caches, is_circular, windows_of
+from jaxops.tools.generate.cache_inputs import Cache, check_batch, find_caches, is_circular, windows_of
 from jaxops.tools.generate.needed_sizes import numbers_needed
-from jaxops.tools.generate.step_inputs import Tokens, dtype_of, filled_input, is_filled, is_mask, tokens_input
+from jaxops.tools.generate.step_inputs import Tokens, dtype_of, filled_input, is_filled, is_mask, rows_of, tokens_input
 from jaxops.tools.generate.table_bounds import reaches
 from jaxops.tools.inspect.overview import Row, overview
 from jaxops.tools.inspect.tables import Report, Table
@@ -78,7 +79,7 @@ class Decoder(Report):
     """
 
     def __init__(self, model: Decodable, cache: Mapping[str, str] | None, length: int) -> None:
-        self.length, self.x64 = length, model.x64
+        self.length, self.x64 = integer("decoder", "length", length, least=1), model.x64
         self._model = model
         self._tokens = tokens_input(model.inputs, cache or {})
         batch = self._tokens.shape[0] if self._tokens.shape else None
@@ -206,19 +207,20 @@ class Decoder(Report):
         """
         enters = self.x64 and not is_on()
         with x64_on(enters):
-            batched, inputs = self._arrived(as_traced(tokens), named)
+            batched, inputs = self._arrived(state, as_traced(tokens), named)
         run = functools.partial(in_64_bits, self._compiled) if enters else self._compiled
         with progress(f"compiling the decoder of {self._model.graph.name or 'a model'}", begun=False):
             state, logits = run(params, state, batched, inputs)
         return state, logits[:, 0] if np.ndim(tokens) == 1 and logits.ndim > 2 else logits
 
-    def _arrived(self, tokens: jax.Array, named: Mapping[str, Any]) -> tuple[jax.Array, dict[str, Any]]:
+    def _arrived(self, state: Any, tokens: jax.Array, named: Mapping[str, Any]) -> tuple[jax.Array, dict[str, Any]]:
         """Returns the tokens (B, n) in the model's type, and the remaining inputs by name, checked."""
-        if not jnp.issubdtype(tokens.dtype, jnp.integer) or tokens.ndim not in (1, 2):
-            raise DTypeError(f"tokens are integers (B,) or (B, n), not {describe(tokens)}")
-        batched = tokens.reshape(tokens.shape[0], -1).astype(dtype_of(self._tokens))
-        if batched.shape[1] > self.length:
-            raise ShapeError(f"{batched.shape[1]} tokens are more than the length {self.length} of the decoder")
+        if not isinstance(state, DecoderState):
+            raise SignatureError(
+                f"the state is a {type(state).__name__}; give that of step.init(…) or of the last step"
+            )
+        batched = rows_of(tokens, self._tokens, self.length)
+        check_batch(self.caches, state.caches, (self._tokens.shape or (None,))[0], batched.shape[0])
         formals = {v.name: v for v in (*self._rest, *([self._mask] if self._mask else []))}
         for name in named:
             if name not in formals:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.dtypes import canonical
-from jaxops.errors import ModelError
+from jaxops.errors import DTypeError, ModelError, ShapeError, describe
 from jaxops.graph.nodes import Value
 from jaxops.static import Dim, StaticValue
 
@@ -27,6 +27,16 @@ class Tokens:
     total: Dim
     mask: Any
     before: Any
+
+
+def rows_of(tokens: Any, formal: Value, length: int) -> Any:
+    """The tokens (B, n) in the type of the model's input. Raises DTypeError, and ShapeError for more than `length`."""
+    if not jnp.issubdtype(tokens.dtype, jnp.integer) or tokens.ndim not in (1, 2):
+        raise DTypeError(f"tokens are integers (B,) or (B, n), not {describe(tokens)}")
+    rows = tokens.reshape(tokens.shape[0], -1).astype(dtype_of(formal))
+    if rows.shape[1] > length:
+        raise ShapeError(f"{rows.shape[1]} tokens are more than the length {length} of the decoder")
+    return rows
 
 
 def dtype_of(value: Value) -> np.dtype:

@@ -295,6 +295,13 @@ def test_a_size_that_defeats_the_program_is_named():
     jaxops.onnx.load(pieces).export(sizes={"n": 3})
 
 
+def test_platforms_are_a_list():
+    loaded = jaxops.onnx.load(model("(float[n,4] x) => (float[n,4] y)", "y = Relu(x)"))
+    with pytest.raises(ArgumentError, match=r"export: `platforms` is 'cpu'; give a list, such as \['cpu'\]"):
+        loaded.export(platforms="cpu")
+    assert loaded.export(platforms=["cpu"]).platforms == ("cpu",)
+
+
 def test_inputs_that_are_no_arguments():
     shape = model("(float[n,4] x, int64[2] shape) => (float[a,b] y)", "y = Reshape(x, shape)")
     with pytest.raises(StaticError, match=r"(?s)input 'shape' must be known.*model.apply\(params, x, shape=…\)"):

@@ -290,6 +290,10 @@ def test_errors_of_a_step(small):
         step(model.params, state, np.zeros(2, np.float32))
     with pytest.raises(ShapeError, match="9 tokens are more than the length 8"):
         step(model.params, state, np.zeros((2, 9), int))
+    with pytest.raises(ShapeError, match=r"the tokens are 3 samples, but the state has 2\n.*step.init\(batch=3\)"):
+        step(model.params, state, np.zeros((3, 2), int))
+    with pytest.raises(SignatureError, match=r"the state is a dict; give that of step.init\(…\) or of"):
+        step(state, model.params, np.zeros((2, 2), int))
     with pytest.raises(SignatureError, match=r"unknown input 'mask'; beside tokens, .* \['position_ids', 'attention"):
         step(model.params, state, PROMPT, mask=1)
     _, _, own, _ = first_of_t5("script")
