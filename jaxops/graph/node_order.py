@@ -79,7 +79,7 @@ def _check_order(graph: Graph, outer: frozenset[str]) -> None:
             if _reaches(producers, name, node):  # if not, the node depends on a later cycle, which is reported then
                 raise ModelError(
                     f"the graph has a cycle: node '{node.label}' ({node.operator.name}) reads '{name}', which the "
-                    f"later node '{producers[name].label}' ({producers[name].operator.name}) makes"
+                    f"later node '{producers[name].label}' ({producers[name].operator.name}) computes"
                 )
         for name in filter(None, node.outputs):
             if name in defined:

@@ -151,7 +151,7 @@ class _Net:
         if place not in self._names:
             source = self._linked.layers[place[0]]
             raise self._reader.problem(
-                reader, f"it reads output {place[1]} of {source.title}, which makes no such value"
+                reader, f"it reads output {place[1]} of {source.title}, which has no such output"
             )
         return self._names[place]
 

@@ -79,6 +79,6 @@ def test_values_that_no_layer_makes():
     file = File()
     layer, port = file.layer("Parameter", 1, (), {"shape": "2", "element_type": "f32"}, 2, name="x")
     file.result((layer, port + 1))
-    with pytest.raises(ModelError, match=r"it reads output 1 of layer 0 'x' \(Parameter\), which makes no such value"):
+    with pytest.raises(ModelError, match=r"it reads output 1 of layer 0 'x' \(Parameter\), which has no such output"):
         load(file.xml)
     assert x == (0, 0)

@@ -74,7 +74,7 @@ def batch_normalization_7(*inputs: Any, spatial: int = 1, n_outputs: int, **attr
 def batch_normalization_14(*inputs: Any, training_mode: int, n_outputs: int, **attributes: float) -> Any:
     if n_outputs > 1 and not training_mode:
         raise SignatureError(
-            f"BatchNormalization: {n_outputs} outputs were asked for; without `training_mode` it gives only Y"
+            f"BatchNormalization: {n_outputs} outputs were asked for, but without `training_mode` there is only Y"
         )
     return ops.batch_normalization(*inputs, training_mode=training_mode, **attributes)
 

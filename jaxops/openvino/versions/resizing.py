@@ -40,7 +40,9 @@ def interpolate_11(
     chosen = range(x.ndim) if axes is None else vector("Interpolate", "axes", axes).tolist()
     numbers = vector("Interpolate", "sizes_or_scales", sizes_or_scales).tolist()
     if len(numbers) != len(chosen):
-        raise ShapeError(f"Interpolate: {len(numbers)} sizes or scales cannot be those of {len(chosen)} axes")
+        raise ShapeError(
+            f"Interpolate: `sizes` or `scales` has {len(numbers)} numbers, but there are {len(chosen)} axes"
+        )
     return _resized(
         x, [_axis(x, axis, n, shape_calculation_mode) for axis, n in zip(chosen, numbers, strict=True)], how
     )

@@ -149,7 +149,7 @@ def _tokens(op: str, text: str, least: int, separators: Sequence[str] | None, to
     pieces = [text]
     for separator in separators or ():
         if not separator:
-            raise ArgumentError(f"{op}: `separators` has an empty string, so it must not have others")
+            raise ArgumentError(f"{op}: `separators` has an empty string; then it must have no other strings")
         pattern = compiled(op, "separators", separator, longest=True)
         pieces = [part for piece in pieces for part in _long_enough(_cut(encoded(piece), pattern), least)]
     return pieces

@@ -168,7 +168,7 @@ class _Finder:
         there = there & (self.keys[index] == keys) if self.keys.size else there
         if not there.all():
             k = there.argmin()
-            raise ArgumentError(f"{self.op}: `{name}` names node {number[k]} of tree {tree[k]}, which is not there")
+            raise ArgumentError(f"{self.op}: `{name}` names node {number[k]} of tree {tree[k]}, which does not exist")
         return self.places[index]
 
 

@@ -122,7 +122,7 @@ def experimental_detectron_roi_feature_extractor(
     op = "experimental_detectron_roi_feature_extractor"
     scales = ints(op, "pyramid_scales", pyramid_scales)
     if not pyramid or len(scales) != len(pyramid):
-        raise ArgumentError(f"{op}: {len(pyramid)} feature maps need as many `pyramid_scales`, got {scales}")
+        raise ArgumentError(f"{op}: {len(pyramid)} feature maps need {len(pyramid)} `pyramid_scales`, got {scales}")
     maps = {f"pyramid {i}": x for i, x in enumerate(pyramid)}
     boxes, *levels = floats_of_one_type(op, rois=rois, **maps)
     mode = "aligned" if flag(op, "aligned", aligned) else "asymmetric"

@@ -134,7 +134,7 @@ def bit_cast(input: A, *, to: ElementType) -> A:
     if _bits(data.dtype) != _bits(target):
         raise DTypeError(
             f"bit_cast: `input` is {data.dtype.name} of {_bits(data.dtype)} bits, `to` is {target.name} of "
-            f"{_bits(target)}; they must have as many bits"
+            f"{_bits(target)}; both must have the same number of bits"
         )
     return _bit_cast(data, target)
 

@@ -102,7 +102,7 @@ def _tensor_count(op: str, kinds: Sequence[str], tensors: Sequence[Sizes]) -> in
     count, remainder = divmod(len(tensors), len(kinds))
     if remainder or not count:
         raise SignatureError(
-            f"{op}: {len(tensors)} tensors were given, but it takes as many of each kind: {', '.join(kinds)}"
+            f"{op}: {len(tensors)} tensors were given; it takes the same number of each kind: {', '.join(kinds)}"
         )
     for i in range(count):
         for kind, sizes in zip(kinds, tensors[i::count], strict=True):

@@ -125,8 +125,8 @@ def _check(value: Value) -> None:
         )
     if value.kind != "tensor" or value.shape is None or value.dtype is None:
         raise UnsupportedError(
-            f"export: the model declares {value}; every input must be a tensor whose type and number of axes the "
-            f"model says, or use jax.export.export(jax.jit(model.apply)) with shapes of your own"
+            f"export: the model declares {value}; every input must be a tensor with a declared type and number of "
+            f"axes, or use jax.export.export(jax.jit(model.apply)) with your own shapes"
         )
 
 

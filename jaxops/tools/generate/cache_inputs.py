@@ -185,7 +185,9 @@ def _cache(past: Value, present: Value, batch_size: Any, is_named: bool, placed:
     if not is_named and (len(free) != 1 or _belongs_to_encoder(past, free[0])):
         return None
     if len(free) != 1:
-        raise ModelError(f"cache: '{past}' must have one free size beside the batch, the axis that grows")
+        raise ModelError(
+            f"cache: '{past}' must have one size besides the batch that is not fixed: that of the axis that grows"
+        )
     return Cache(past, present, free[0], batch, in_place)
 
 

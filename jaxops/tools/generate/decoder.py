@@ -153,7 +153,7 @@ class Decoder(Report):
             raise ShapeError(f"past: the caches hold different numbers of tokens: {sorted(counts)}")
         if not counts:
             raise ModelError(
-                "past: all caches slide, so they do not say how many tokens there were\n"
+                "past: all caches slide, so the number of tokens is not known\n"
                 "  hint    begin with init(batch), and give these tokens as a prompt"
             )
         (count,) = counts
@@ -224,7 +224,7 @@ class Decoder(Report):
         formals = {v.name: v for v in (*self._rest, *([self._mask] if self._mask else []))}
         for name in named:
             if name not in formals:
-                raise SignatureError(f"unknown input '{name}'; beside tokens, a step takes {list(formals) or 'none'}")
+                raise SignatureError(f"unknown input '{name}'; besides tokens, a step takes {list(formals) or 'none'}")
         for name, value in formals.items():
             if name not in named and not is_filled(value) and value is not self._mask and value.kind != "optional":
                 raise SignatureError(

@@ -77,7 +77,7 @@ def nested(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any
     tree: dict[str, Any] = {}
     for name, value in values.items():
         if name not in names:
-            raise SignatureError(f"nest: the model has no parameter '{name}'; model.params has those it has")
+            raise SignatureError(f"nest: the model has no parameter '{name}'; model.params has its parameters")
         *modules, leaf = names[name].split(".")
         level = tree
         for module in modules:
@@ -96,7 +96,7 @@ def flat(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     by_name = {}
     for path, value in _leaves(values, ""):
         if path not in by_path:
-            raise SignatureError(f"flatten: the model has no parameter '{path}'; model.paths lists those it has")
+            raise SignatureError(f"flatten: the model has no parameter '{path}'; model.paths lists its paths")
         by_name[by_path[path]] = value
     return by_name
 

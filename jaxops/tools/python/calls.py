@@ -85,8 +85,8 @@ class Recorder:
         operator = self.node.operator
         if getattr(operator, "straight_through", False):
             raise UnsupportedError(
-                f"to_python: {self._what()} has a derivative of its own, by straight_through=True\n"
-                "  hint    load the model without it"
+                f"to_python: {self._what()} has a straight-through derivative, which a package cannot have\n"
+                "  hint    load the model without straight_through=True"
             )
         if getattr(operator, "fn", None) is None:
             raise UnsupportedError(
@@ -129,7 +129,7 @@ class Recorder:
         if not operator.spelling:
             raise UnsupportedError(
                 f"to_python: {self._what()} is computed from the shapes or values of its operands, which are not known "
-                f"here ({error}); no call of the newest operators says the same\n"
+                f"here ({error}); no call of the newest operators computes the same\n"
                 "  hint    convert the model to a newer opset; onnx.version_converter does it for ONNX"
             ) from error
         named = {name: x for name, x in attributes.items() if x is not None}

@@ -124,7 +124,7 @@ ERRORS = [
     (lambda: cut(x=TEXTS.reshape(1, 1, 3), separators=[" "]), ShapeError, r"`x` must be \(C,\) or \(N, C\)"),
     (cut, ArgumentError, "one of `separators` and `tokenexp` must be given"),
     (lambda: cut(mincharnum=0, tokenexp="a"), ArgumentError, "`mincharnum` is 0; it must be at least 1"),
-    (lambda: cut(separators=[" ", ""]), ArgumentError, "`separators` has an empty string, so it must not have others"),
+    (lambda: cut(separators=[" ", ""]), ArgumentError, "has an empty string; then it must have no other strings"),
     (lambda: ms.n_gram_repeat_block(IDS, f32(2, 3), ngram_size=0), ArgumentError, "`ngram_size` is 0"),
     (
         lambda: ms.n_gram_repeat_block(IDS, f32(3, 3), ngram_size=1),

@@ -270,7 +270,7 @@ def test_bit_cast_with_x64_off():
 
 
 ERRORS = [
-    (lambda: jo.bit_cast(X, to=np.int16), DTypeError, "`input` is float32 of 32 bits, `to` is int16 of 16; they must"),
+    (lambda: jo.bit_cast(X, to=np.int16), DTypeError, "`input` is float32 of 32 bits, `to` is int16 of 16; both must"),
     (lambda: jo.bit_cast(jnp.ones(2, jnp.int4), to=np.int8), DTypeError, "`input` is int4 of 4 bits, `to` is int8"),
     (lambda: jo.bit_cast(np.array(["a"]), to=np.int8), DTypeError, "bit_cast: strings have no fixed number of bits"),
     (lambda: jo.bit_cast(X, to=str), DTypeError, "bit_cast: strings have no fixed number of bits"),

@@ -294,7 +294,7 @@ def test_errors_of_a_step(small):
         step(model.params, state, np.zeros((3, 2), int))
     with pytest.raises(SignatureError, match=r"the state is a dict; give that of step.init\(…\) or of"):
         step(state, model.params, np.zeros((2, 2), int))
-    with pytest.raises(SignatureError, match=r"unknown input 'mask'; beside tokens, .* \['position_ids', 'attention"):
+    with pytest.raises(SignatureError, match=r"unknown input 'mask'; besides tokens, .* \['position_ids', 'attention"):
         step(model.params, state, PROMPT, mask=1)
     _, _, own, _ = first_of_t5("script")
     t5 = jaxops.onnx.load(MODELS / "t5_decoder.script.onnx")

@@ -40,7 +40,7 @@ class Encoded:
         outputs = self.decoder(ids, *self.before, *self.grown, *self.crossed)
         if not isinstance(outputs, Sequence) or len(outputs) != 1 + len(self.grown):
             raise SignatureError(
-                f"{self.op}: the decoder has {len(self.grown)} caches of its own; it must return the logits and as many"
+                f"{self.op}: the decoder has {len(self.grown)} caches of its own; it must return the logits and these"
             )
         self.grown = [as_traced(cache) for cache in outputs[1:]]
         return last_logits(self.op, outputs[0], ids)
@@ -58,7 +58,7 @@ def encoded(
     takes = [getattr(fn, "inputs", None) for fn in pair]
     if takes[0] is None or takes[1] is None:
         raise ArgumentError(
-            f"{op}: `decoder` and `encoder` must say what they take: decoder.inputs, values with a shape and a dtype, "
+            f"{op}: `decoder` and `encoder` need an attribute `inputs`: values with a shape and a dtype, "
             "as a model's graph has them"
         )
     batch, old = starts.shape[0], len(takes[1]) == len(encoder_inputs) + 1
@@ -73,7 +73,7 @@ def encoded(
     if not crossed or first not in (least, least + 1) or (first > least and not states):
         before = f"{', a mask' if masks else ''}{', states' if states else ''}"
         raise ShapeError(
-            f"{op}: `encoder` gives {len(outputs)} values, and `decoder` takes {len(takes[0])}; it must take tokens"
+            f"{op}: `encoder` returns {len(outputs)} values, and `decoder` takes {len(takes[0])}; it must take tokens"
             f"{before}, and twice the {len(crossed)} caches of the encoder"
         )
     rows = np.repeat(np.arange(batch), beams)

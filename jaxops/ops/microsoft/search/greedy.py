@@ -88,7 +88,7 @@ def check_gpt(op: str, model_type: Any, encoder: Any) -> None:
     if integer(op, "model_type", model_type) or encoder is not None:
         raise UnsupportedError(
             f"{op}: `model_type` is {model_type}{'' if encoder is None else ', and there is an `encoder`'}; it must be "
-            "0, a decoder alone: onnxruntime has no other one either"
+            "0, a decoder alone; onnxruntime supports no other kind either"
         )
 
 

@@ -122,7 +122,7 @@ class Decoding:
         outputs = decoder(tokens, positions, self.mask, *self.caches)
         if not isinstance(outputs, Sequence) or len(outputs) != 1 + len(self.caches):
             raise SignatureError(
-                f"{self.op}: the decoder takes {len(self.caches)} caches; it must return the logits and as many"
+                f"{self.op}: the decoder takes {len(self.caches)} caches; it must return the logits and these"
             )
         self.caches = [as_traced(cache) for cache in outputs[1:]]
         return last_logits(self.op, outputs[0], tokens)
@@ -156,8 +156,7 @@ def decoding(op: str, decoder: Any, first: Any, prompt: Prompt) -> Decoding:
     declared = getattr(decoder, "inputs", None)
     if declared is None:
         raise ArgumentError(
-            f"{op}: `decoder` must say what it takes: decoder.inputs, values with a shape and a dtype, as a model's "
-            "graph has them"
+            f"{op}: `decoder` needs an attribute `inputs`: values with a shape and a dtype, as a model's graph has them"
         )
     rows, caches = prompt.tokens.shape[0], []
     for position, value in enumerate(declared[_OWN:]):

@@ -156,12 +156,12 @@ ERRORS = [
     (lambda: call(model_type=1), ArgumentError, "`model_type` is 1, without an `encoder`"),
     (lambda: call(encoder=encoder), ArgumentError, "`model_type` is 0, with an `encoder`"),
     (lambda: call(encoder=encoder, model_type=1), ArgumentError, "`decoder_start_token_id` is -1"),
-    (lambda: call(**BEHIND, decoder=lambda *given: []), ArgumentError, "`decoder` and `encoder` must say what they"),
-    (lambda: call(**BEHIND), ShapeError, "`encoder` gives 2 values, and `decoder` takes 4; it must take tokens"),
+    (lambda: call(**BEHIND, decoder=lambda *given: []), ArgumentError, "`decoder` and `encoder` need an attribute"),
+    (lambda: call(**BEHIND), ShapeError, "`encoder` returns 2 values, and `decoder` takes 4; it must take tokens"),
     (lambda: call(**BEHIND, decoder=taking((0, 1), (0, 5), (0, 1, 0, 0), (0, 0, 0), *CACHES[:2])), ShapeError,
      r"input 3 of `decoder`, a cache, must be \(batch, heads, past, head size\)"),
     (lambda: call(**BEHIND, decoder=taking((0, 1), (0, 5), *CACHES, gives=lambda *given: [])), SignatureError,
-     "the decoder has 2 caches of its own; it must return the logits and as many"),
+     "the decoder has 2 caches of its own; it must return the logits and these"),
 ]  # fmt: skip
 
 

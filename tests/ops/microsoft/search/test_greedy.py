@@ -165,7 +165,7 @@ ERRORS = [
     (lambda: call(model_type=1), UnsupportedError, "`model_type` is 1; it must be 0"),
     (lambda: call(encoder=decoder), UnsupportedError, "there is an `encoder`"),
     (lambda: call(vocab_size=9), ArgumentError, "`vocab_size` is 9, but the decoder gives 8 logits"),
-    (lambda: call(decoder=bare), ArgumentError, "`decoder` must say what it takes: decoder.inputs"),
+    (lambda: call(decoder=bare), ArgumentError, "`decoder` needs an attribute `inputs`: values"),
     (lambda: call(decoder=wrong(lambda x: x, lambda c: [c, c])), SignatureError, "takes 1 caches; it must return"),
     (lambda: call(decoder=wrong(lambda x: x[0], lambda c: [c])), ShapeError, r"must return logits .* got \(5, 8\)"),
 ]  # fmt: skip
