@@ -45,9 +45,9 @@ def test_snippets_are_short():
 
 
 def test_each_guide_is_listed():
-    listed = re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE)
+    listed = re.findall(r"\| `(\w+)` \|", README)
     assert sorted(listed) == sorted(path.stem for path in ROOT.joinpath("notebooks").glob("*.ipynb"))
 
 
 def test_it_is_one_page():
-    assert len(README.splitlines()) <= 150
+    assert len(README.splitlines()) <= 132
