@@ -28,7 +28,7 @@ from jaxops.static import Array
 _ROWS = 8
 
 
-def as_bytes(x: jax.Array, zero: Any, dtype: Any = jnp.int8) -> tuple[jax.Array, jax.Array | None]:
+def as_bytes(x: jax.Array, zero: Any, dtype: Any = jnp.int8) -> tuple[jax.Array, Any]:
     """Converts int8 or uint8 numbers to `dtype`, one of these; returns them and their zero point, int32. None is 0."""
     if x.dtype == dtype:
         return x, zero

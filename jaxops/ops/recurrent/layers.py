@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxops.attributes import flag
+from jaxops.kernels.stored_values import stored_gate
 from jaxops.ops.recurrent.gate_activations import resolve
 from jaxops.ops.recurrent.recurrence import Cell, Direction, State, Step, Weights, directions, layer
 from jaxops.signature import Bias, Traits, Weight
@@ -127,10 +128,10 @@ def _gru_step(weights: Weights, functions: tuple[Callable[[Any], Any], ...], lin
         if linear_before_reset:
             gates, product = jnp.split(h @ weights.r, [first.shape[1]], 1)
             product = product if weights.bias is None else product + weights.bias
-            update, reset = jnp.split(f(of_gates + gates), 2, 1)
+            update, reset = jnp.split(stored_gate(f(of_gates + gates)), 2, 1)
             hidden = g(of_hidden + reset * product)
         else:
-            update, reset = jnp.split(f(of_gates + h @ first), 2, 1)
+            update, reset = jnp.split(stored_gate(f(of_gates + h @ first)), 2, 1)
             hidden = g(of_hidden + (reset * h) @ second)
         return ((1 - update) * hidden + update * h,)
 
@@ -184,17 +185,23 @@ def lstm(
     return y, y_h, y_c
 
 
-def lstm_step(weights: Weights, functions: tuple[Callable[[Any], Any], ...], input_forget: bool) -> Step:
+def lstm_step(
+    weights: Weights,
+    functions: tuple[Callable[[Any], Any], ...],
+    input_forget: bool,
+    times: Callable[[Any, Any], Any] = jnp.matmul,
+) -> Step:
+    """Makes the step of a cell. times: multiplies a hidden state by `weights.r`."""
     # With `clip` the input of h is clipped as that of f and g, as the text says; onnxruntime does not clip it.
     f, g, h_of = functions
     peepholes = (None,) * 3 if weights.p is None else jnp.split(weights.p, 3)
 
     def step(x: jax.Array, state: State) -> State:
         h, c = state
-        i, o, forget, cell = jnp.split(x + h @ weights.r, 4, 1)
-        i = f(_with_peephole(i, peepholes[0], c))
-        forget = 1 - i if input_forget else f(_with_peephole(forget, peepholes[2], c))
-        c = forget * c + i * g(cell)
+        i, o, forget, cell = jnp.split(x + times(h, weights.r), 4, 1)
+        i = stored_gate(f(_with_peephole(i, peepholes[0], c)))
+        forget = 1 - i if input_forget else stored_gate(f(_with_peephole(forget, peepholes[2], c)))
+        c = forget * c + i * stored_gate(g(cell))
         o = f(_with_peephole(o, peepholes[1], c))
         return o * h_of(c), c
 

@@ -1,5 +1,6 @@
 """Shared by recurrent layers: their operands, and the scan over the steps in one or two directions."""
 
+import operator
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -9,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import flag, integer, one_of
-from jaxops.dtypes import as_traced, require_integers, unify
+from jaxops.dtypes import as_traced, is_float, require_integers, unify
 from jaxops.errors import ArgumentError
 from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.common.elementwise import require
@@ -24,21 +25,36 @@ Step: TypeAlias = Callable[[jax.Array, State], State]
 
 
 class Weights(NamedTuple):
-    """The weights of a step in one direction: R transposed; the bias that the step adds, or None; the peepholes."""
+    """The weights of a step in one direction: R as `Cell.recurrence` gives it; the bias that the step adds, or None;
+    the peepholes."""
 
-    r: jax.Array
+    r: Any
     bias: jax.Array | None
     p: jax.Array | None
 
 
+def _inputs_times_w(x: Any, w: Any, valid: Any) -> Any:
+    if valid is not None:
+        # Padding may hold anything, even NaN, which must not reach a gradient.
+        x = chosen(valid, x, jnp.zeros_like(x))
+    return dot(x, w, (((2,), (1,)), ((), ())), x.dtype)
+
+
 class Cell(NamedTuple):
-    """A kind of layer. `step` makes the step of one direction; `variant` is the attribute that changes it."""
+    """A kind of layer. `step` makes the step of one direction; `variant` is the attribute that changes it.
+
+    inputs: of x, W of a direction, and where x is valid (None everywhere), the product of all steps. recurrence: of R
+    of a direction, what the step multiplies by. W and R are arrays, or pytrees of arrays that begin with the directions
+    and have the shape of the array that they stand for.
+    """
 
     step: Callable[[Weights, tuple[Callable[[Any], Any], ...], bool], Step]
     gates: int
     states: int
     # In the variant the step itself adds the recurrence bias of the gates from this one on.
     own_bias: int | None = None
+    inputs: Callable[[Any, Any, Any], Any] = _inputs_times_w
+    recurrence: Callable[[Any], Any] = jnp.transpose
 
 
 def directions(op: str, direction: Direction) -> int:
@@ -51,7 +67,7 @@ def layer(
     cell: Cell,
     variant: bool,
     activations: tuple[Activation, ...],
-    operands: dict[str, Array | None],
+    operands: dict[str, Any],
     *,
     clip: float | None,
     direction: Direction,
@@ -60,10 +76,12 @@ def layer(
 ) -> tuple[jax.Array, ...]:
     """Y, and the last value of each state.
 
-    operands: x, w, r, b, sequence_lens, initial_h, initial_c and p, None where left out.
+    operands: x, w, r, b, sequence_lens, initial_h, initial_c and p, None where left out. w, r: see `Cell`.
     """
     batch_first, sequence_lens = flag(op, "layout", layout), operands.get("sequence_lens")
-    present = {name: x for name, x in operands.items() if x is not None and name != "sequence_lens"}
+    pytrees = {name: operands[name] for name in ("w", "r") if isinstance(operands[name], tuple)}
+    absent = {name for name, x in operands.items() if x is None} | {"sequence_lens", *pytrees}
+    present = {name: x for name, x in operands.items() if name not in absent}
     floats = dict(zip(present, unify(op, tuple(present.values()), tuple(f"{n} " for n in present)), strict=True))
     arrays = {name: as_traced(value) for name, value in floats.items()}
     require(op, "floating-point", *arrays.values())
@@ -74,6 +92,7 @@ def layer(
     if lens is not None:
         optional_sizes["sequence_lens"] = lens.shape
     size = None if hidden_size is None else integer(op, "hidden_size", hidden_size)
+    arrays |= pytrees
     x, w, r = (arrays[name].shape for name in ("x", "w", "r"))
     both = directions(op, direction)
     length, _, _ = sizes_of.steps(op, cell.gates, both, batch_first, size, x, w, r, optional_sizes)
@@ -118,8 +137,7 @@ def _layer(
     x, lens = operands[0], operands[-1]
     dtype = x.dtype
     work = np.float64 if dtype == np.float64 else np.float32
-    wider: list[Any] = [None if v is None else lax.convert_element_type(v, work) for v in operands[:-1]]
-    x, w, r, b, h, c, p = wider
+    x, w, r, b, h, c, p = jax.tree.map(lambda v: v.astype(work) if is_float(v.dtype) else v, operands[:-1])
     if batch_first:
         x = jnp.swapaxes(x, 0, 1)
         h, c = (None if v is None else jnp.swapaxes(v, 0, 1) for v in (h, c))
@@ -129,14 +147,13 @@ def _layer(
     if lens is not None:
         counts = lax.broadcasted_iota(lens.dtype, (length, batch, 1), 0)
         valid = counts < lax.broadcast_in_dim(lens, (length, batch, 1), (1,))
-        # Padding may hold anything, even NaN, which must not reach a gradient.
-        x = chosen(valid, x, jnp.zeros_like(x))
     outputs, last = [], []
     each = len(activations) // both
     for d in range(both):
         functions = tuple(clipped(f, clip) for f in activations[d * each : (d + 1) * each])
-        inputs, bias = _inputs(x, w[d], None if b is None else b[d], cell, variant)
-        weights = Weights(r[d].T, bias, None if p is None else p[d])
+        w_d, r_d = (jax.tree.map(operator.itemgetter(d), matrices) for matrices in (w, r))
+        inputs, bias = _with_bias(cell.inputs(x, w_d, valid), None if b is None else b[d], cell, variant)
+        weights = Weights(cell.recurrence(r_d), bias, None if p is None else p[d])
         zero = jnp.zeros((batch, hidden), work)
         state = tuple(zero if v is None else v[d] for v in (h, c)[: cell.states])
         backward = direction == "reverse" or d == 1
@@ -156,9 +173,8 @@ def clipped(function: Activation, clip: float | None) -> Callable[[Any], Any]:
     return function if clip is None or not function.bounded else lambda x: function(jnp.clip(x, -clip, clip))
 
 
-def _inputs(x: Any, w: Any, b: Any, cell: Cell, variant: bool) -> tuple[Any, Any]:
+def _with_bias(product: Any, b: Any, cell: Cell, variant: bool) -> tuple[Any, Any]:
     """The inputs of all steps times W, plus the biases that need no state; and the bias that the step adds, or None."""
-    product = dot(x, w, (((2,), (1,)), ((), ())), x.dtype)
     if b is None:
         return product, None
     ours, theirs = jnp.split(b, 2)

@@ -3,7 +3,7 @@
 __all__ = ["dynamic_quantize_lstm", "qembed_layer_normalization"]
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,13 @@ from jax import lax
 from jaxops.attributes import flag
 from jaxops.dtypes import as_traced, integral
 from jaxops.errors import DTypeError, ShapeError, SignatureError, shape_text
+from jaxops.kernels.matmul.int8 import matrix_product
+from jaxops.kernels.matmul.int8_in_loops import turned, turned_product
 from jaxops.ops.common.quantized_numbers import dequantized, scale, with_parameters, with_zero_point
 from jaxops.ops.quantization.linear_quantization import dynamic_quantize_linear
 from jaxops.ops.recurrent.gate_activations import resolve
 from jaxops.ops.recurrent.layers import lstm_step
-from jaxops.ops.recurrent.recurrence import Cell, Direction, State, Step, Weights, directions, layer
+from jaxops.ops.recurrent.recurrence import Cell, Direction, Step, Weights, directions, layer
 from jaxops.shapes.arithmetic import must_fit, sizes_fit
 from jaxops.signature import Bias, Traits, Weight, operator
 from jaxops.static import Array, Sizes, jit_if_concrete
@@ -52,8 +54,7 @@ def dynamic_quantize_lstm(
     x: (steps, batch, input), float32. w: (D, input, 4 · hidden). r: (D, hidden, 4 · hidden). int8 or uint8; their
     last axes are swapped beside `lstm`. w_scale, w_zero_point, r_scale, r_zero_point: (D,) or (D, 4 · hidden), float32
     and the type of the weights. x, and h of all sequences of a step, are quantized by `dynamic_quantize_linear`; each
-    thread of onnxruntime quantizes its part of the batch. The products are of the numbers that the integers stand for,
-    in float32.
+    thread of onnxruntime quantizes its part of the batch. The products of integers are exact.
     All else, the results (Y, Y_h, Y_c) and the exceptions, as in `lstm`.
     Source: com.microsoft DynamicQuantizeLSTM, opset 1, as onnxruntime defines it.
 
@@ -69,9 +70,9 @@ def dynamic_quantize_lstm(
     both = directions(op, direction)
     names = ("Sigmoid", "Tanh", "Tanh") * both if activations is None else activations
     operands: dict[str, Any] = {
-        "x": _rounded(data),
-        "w": _floats(op, "w", w, w_scale, w_zero_point),
-        "r": _floats(op, "r", r, r_scale, r_zero_point),
+        "x": data,
+        "w": _matrices(op, "w", w, w_scale, w_zero_point),
+        "r": _matrices(op, "r", r, r_scale, r_zero_point),
         "b": b,
         "sequence_lens": sequence_lens,
         "initial_h": initial_h,
@@ -84,15 +85,28 @@ def dynamic_quantize_lstm(
     return y, y_h, y_c
 
 
-def _rounded(x: jax.Array) -> jax.Array:
-    """The numbers that x becomes when it is quantized to uint8."""
-    return dequantized(*dynamic_quantize_linear(x))
+class _Matrices(NamedTuple):
+    """Quantized weights of all directions, (D, K, 4 · hidden); scale and zero point are (D, 1, 1 or 4 · hidden)."""
+
+    numbers: jax.Array
+    scale: jax.Array
+    zero: jax.Array
+
+    @property
+    def shape(self) -> Sizes:
+        """Of the weights in the layout of `lstm`."""
+        directions, k, columns = self.numbers.shape
+        return directions, columns, k
 
 
-def _floats(op: str, operand: str, weights: Any, by: Any, zero: Any) -> jax.Array:
-    """The dequantized weights, in the layout of `lstm`."""
+def _matrices(op: str, operand: str, weights: Any, by: Any, zero: Any) -> _Matrices:
     data, origin = with_zero_point(op, operand, weights, zero)
-    return _dequantized((data, scale(op, f"{operand}_scale", by), origin), op, operand)
+    factors = scale(op, f"{operand}_scale", by), as_traced(origin)
+    sizes = (
+        _gate_scale_sizes(op, f"{operand}_{kind}", data.shape, v.shape)
+        for kind, v in zip(("scale", "zero_point"), factors, strict=True)
+    )
+    return _Matrices(data, *(jnp.reshape(v, shape) for v, shape in zip(factors, sizes, strict=True)))
 
 
 def _gate_scale_sizes(op: str, operand: str, weights: Sizes, sizes: Sizes) -> Sizes:
@@ -104,25 +118,25 @@ def _gate_scale_sizes(op: str, operand: str, weights: Sizes, sizes: Sizes) -> Si
     return (weights[0], 1, 1 if len(sizes) == 1 else weights[2])
 
 
-@jit_if_concrete
-def _dequantized(operands: tuple[jax.Array, ...], op: str, operand: str) -> jax.Array:
-    x, by, zero = operands
-    by = by.reshape(_gate_scale_sizes(op, f"{operand}_scale", x.shape, by.shape))
-    zero = zero.reshape(_gate_scale_sizes(op, f"{operand}_zero_point", x.shape, zero.shape))
-    return lax.transpose(dequantized(x, by, zero), (0, 2, 1))
+def _inputs(x: jax.Array, w: _Matrices, _: Any) -> jax.Array:
+    """The product of x, which is quantized first, and W of one direction."""
+    numbers, by, zero = dynamic_quantize_linear(x)
+    sums = matrix_product(numbers, w.numbers, zero, w.zero)
+    return sums.astype(jnp.float32) * jnp.broadcast_to(by * w.scale, sums.shape)
 
 
 def _lstm_step(weights: Weights, functions: tuple[Callable[[Any], Any], ...], input_forget: bool) -> Step:
-    step = lstm_step(weights, functions, input_forget)
+    matrix, factor = weights.r
 
-    def on_rounded(x: jax.Array, state: State) -> State:
-        h, c = state
-        return step(x, (_rounded(h), c))
+    def times(h: jax.Array, _: Any) -> jax.Array:
+        numbers, by, zero = dynamic_quantize_linear(h)
+        sums = turned_product(numbers, zero, matrix)
+        return sums.astype(jnp.float32) * jnp.broadcast_to(by * factor, sums.shape)
 
-    return on_rounded
+    return lstm_step(weights, functions, input_forget, times)
 
 
-_LSTM = Cell(_lstm_step, gates=4, states=2)
+_LSTM = Cell(_lstm_step, gates=4, states=2, inputs=_inputs, recurrence=lambda r: (turned(r.numbers, r.zero), r.scale))
 
 
 def qembed_layer_normalization(
