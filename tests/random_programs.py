@@ -185,6 +185,14 @@ def quantized_product(rng: np.random.Generator, v: Any) -> Any:
 
 @_motif()
 @_one
+def similarity(rng: np.random.Generator, v: Any) -> Any:
+    """The products of all rows with one another."""
+    rows = lax.reshape(v, (v.size // v.shape[-1], v.shape[-1]))
+    return _bounded(jnp.matmul(rows, lax.transpose(rows, (1, 0)))) if rows.shape[0] ** 2 <= _LARGEST else None
+
+
+@_motif()
+@_one
 def update(rng: np.random.Generator, v: Any) -> Any:
     return lax.dynamic_update_slice(v, lax.slice(v, [0] * v.ndim, [1] * v.ndim), [np.int32(d - 1) for d in v.shape])
 

@@ -28,6 +28,7 @@ from jaxops.compiler.partition.weight_only import split_weight_only
 from jaxops.compiler.passes.block_attention import block_attention
 from jaxops.compiler.passes.concat_in_place import concat_in_place
 from jaxops.compiler.passes.defer_elementwise import defer_elementwise
+from jaxops.compiler.passes.fold_transposes import fold_transposes
 from jaxops.compiler.passes.inline_calls import inline_calls
 from jaxops.compiler.passes.integer_products import integer_products
 from jaxops.compiler.passes.keep_order import keep_order
@@ -66,7 +67,8 @@ CPU = ("cpu",)
 # Program, Target → Program.
 PASSES = (
     Entry("integer products", integer_products, CPU, (), "first: it looks for named calls", False),
-    Entry("select kernels", select_kernels, (), ("integer products",), "it replaces named calls, in calls too"),
+    Entry("fold transposes", fold_transposes, CPU, ("integer products",), "these turn matrices themselves", False),
+    Entry("select kernels", select_kernels, (), ("fold transposes",), "it asks how weights lie, and replaces named calls"),
     Entry("inline calls", inline_calls, (), ("select kernels",), "no pass sees an operation inside a call"),
     Entry("keep order", keep_order, after=("inline calls",), why="before any operation moves: it compares neighbours"),
     Entry("defer elementwise", defer_elementwise, CPU, ("keep order",), "it changes neighbours of operations"),

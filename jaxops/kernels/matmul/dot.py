@@ -28,10 +28,10 @@ _BFLOAT16 = {"bfloat16", "BF16_BF16_F32"}
 # processor, whose maker was not recorded, bfloat16 was slower (1.3 → 2.0).
 _AMX = {"amx_bf16"}
 _FAST = _AMX, {"avx512_bf16", "AuthenticAMD"}
-# With at least this many columns (the vocabulary of a language model, say), weights (K, N) are prepared as (N, K): the
-# file has this table for the embedding, so no second one is made. In JAX 0.11 both are as fast; for 0.10 see
-# `_in_panels`.
-_MANY_COLUMNS = 40_000
+# With at least this many rows (the vocabulary of a language model, say), weights (N, K) stay as they are: the file has
+# this table for the embedding, so no second one is made. In JAX 0.11 both are as fast; for 0.10 see `_in_panels`. A
+# single row takes 1.05 of the time.
+_MANY_WORDS = 40_000
 # Fewer rows are multiplied in float32: for one row, the time is that of reading the matrix (1×768×3072 0.6 ms, in
 # bfloat16 2.8).
 _FEW_ROWS = 8
@@ -106,7 +106,7 @@ def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any])
         return None
     rest = [d for axis, d in enumerate(a.shape) if axis not in over_a]
     rows, (over,) = math.prod(rest), over_b
-    turns = target.prepared and (_reads_columns(b, rows) if over == 0 else _reads_rows(b, rows))
+    turns = target.prepared and (_reads_columns(b) if over == 0 else _reads_rows(b, rows))
     over = 1 - over if turns else over
     # For one row, XLA converts all bfloat16 weights to float32: a perceptron of four layers takes 10.8 ms, with two
     # rows 1.0.
@@ -130,10 +130,10 @@ def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any])
     return multiply
 
 
-def _reads_columns(b: Any, rows: Any) -> bool:
+def _reads_columns(b: Any) -> bool:
     """Tells whether a CPU multiplies faster with weights (K, N) that are prepared as (N, K)."""
     # As (N, K), bfloat16 and int8 weights need not be packed at each call: 64×768×3072 3.1 → 1.8 and 0.7 → 0.5 ms.
-    return b.dtype in (jnp.bfloat16, jnp.int8) or (b.dtype == jnp.float32 and b.shape[1] >= _MANY_COLUMNS and rows != 1)
+    return b.dtype in (jnp.bfloat16, jnp.int8)
 
 
 def _reads_rows(b: Any, rows: Any) -> bool:
@@ -143,7 +143,7 @@ def _reads_rows(b: Any, rows: Any) -> bool:
     a few percent, which is not worth a second copy of many more weights.
     """
     is_few = isinstance(rows, int) and 1 < rows < _TURNED_ROWS
-    return b.dtype == jnp.float32 and is_few
+    return b.dtype == jnp.float32 and is_few and b.shape[0] < _MANY_WORDS
 
 
 def _in_panels(target: Target, b: Any, over: int, rows: Any) -> bool:
@@ -151,13 +151,12 @@ def _in_panels(target: Target, b: Any, over: int, rows: Any) -> bool:
 
     XLA of JAX 0.10 packs the matrix at each call; (K, N) from 49 rows on. If it is larger than the memory that glibc
     keeps, Linux provides new pages each time: 64×768×50257 takes 58 → 22 ms, 32 rows of (N, K) 48 → 16, 8×8192×8192
-    76 → 18, 32×4096×4096 21 → 8. From 96 rows on XLA multiplies in another way. If weights are not prepared, (K, N) may
-    be the transpose of an embedding table, and panels would copy that table at each call.
+    76 → 18, 32×4096×4096 21 → 8. From 96 rows on XLA multiplies in another way.
     """
     is_large = b.dtype == jnp.float32 and b.size * b.dtype.itemsize > _LARGE
     fewest = _FEWEST_OF_COLUMNS if over == 0 else 2
     is_few = isinstance(rows, int) and fewest <= rows <= _MOST_PANEL_ROWS
-    return target.packs_whole and is_large and is_few and (target.prepared or over == 1)
+    return target.packs_whole and is_large and is_few
 
 
 def _panels(a: Any, b: Any, over_a: Sequence[int], over: int, options: Mapping[str, Any]) -> Any:

@@ -236,7 +236,7 @@ IN_PANELS = {
     (48, True, False): True,
     (48, False, False): False,
     (48, True, True): False,
-    (49, False, False): False,
+    (49, False, False): True,
     (49, False, True): True,
     (49, True, True): True,
     (95, False, True): True,
