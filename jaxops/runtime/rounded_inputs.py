@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jaxops.compiler.padded.blocks import may_run_in_blocks, run_in_blocks
 from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
 from jaxops.compiler.primitives import symbolic_axes, symbolic_sizes
@@ -198,7 +199,8 @@ def run_rounded(graph: Graph, params: Mapping[str, Any], inputs: Rounded, rng: A
         )
         _check_growth(program, ranges)
         capacity = Capacity(inputs.sizes, {size.symbol: size.most for size in inputs.ranges}, {})
-        results = run_padded(program, jax.tree.leaves(arguments), capacity)
+        run = run_in_blocks if may_run_in_blocks(program, capacity) else run_padded
+        results = run(program, jax.tree.leaves(arguments), capacity)
     except (JaxopsError, Undecided) as error:
         if isinstance(error, SizeError):
             error.names = {size.symbol: size.name for size in inputs.ranges}

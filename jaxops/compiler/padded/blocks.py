@@ -1,0 +1,73 @@
+"""Runs a program whose rows have nothing to do with one another on as many blocks of rows as there are true ones.
+
+So the program of a bucket for 1024 rows takes for ten of them as long as for 64. A forest of 100 trees of depth 9, ms
+for 10, 300 and 1024 rows: 2.2 each → 0.5, 0.9, 2.5.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from jaxops.compiler.padded.interpreter import run_padded
+from jaxops.compiler.padded.values import Capacity, Padded
+from jaxops.compiler.primitives import PRODUCTS, called_jaxpr, jaxprs, symbolic_axes
+from jaxops.compiler.row_independence import row_wise
+from jaxops.static import is_symbolic
+
+# The rows of a block.
+_BLOCK = 64
+
+
+def may_run_in_blocks(closed: Any, capacity: Capacity) -> bool:
+    """Tells whether a program of one symbolic size, that of the first axis of some inputs and of all results, computes
+    each row of these from the same row of the inputs.
+
+    One with products of matrices is left alone: a CPU packs their weights for each block. So is one that numbers rows.
+    """
+    if len(capacity.largest) != 1:
+        return False
+    ((symbol, most),) = capacity.largest.items()
+    symbolic = [x.shape for x in closed.in_avals if symbolic_axes(x.shape)]
+    return (
+        most > _BLOCK
+        and all(symbolic_axes(shape) == {0} and str(shape[0]) == symbol for shape in symbolic)
+        and all(symbolic_axes(y.shape) == {0} and str(y.shape[0]) == symbol for y in closed.out_avals)
+        and row_wise(closed.jaxpr)
+        and not any(eqn.primitive.name in PRODUCTS or _numbers_rows(eqn) for eqn in _equations(closed.jaxpr))
+    )
+
+
+def run_in_blocks(closed: Any, inputs: Sequence[Any], capacity: Capacity) -> list[Padded]:
+    """Returns the results of a closed jaxpr, as `run_padded` does; surplus rows may hold anything."""
+    ((symbol, most),) = capacity.largest.items()
+    block = Capacity(capacity.sizes, {symbol: _BLOCK}, {})
+
+    def step(number: Any, results: list[Any]) -> list[Any]:
+        first = number * _BLOCK  # JAX lets the last block begin earlier
+        rows = [
+            lax.dynamic_slice_in_dim(x, first, _BLOCK) if symbolic_axes(type.shape) else x
+            for x, type in zip(inputs, closed.in_avals, strict=True)
+        ]
+        parts = run_padded(closed, rows, block)
+        return [
+            lax.dynamic_update_slice_in_dim(y, part.array, first, 0) for y, part in zip(results, parts, strict=True)
+        ]
+
+    start = [jnp.zeros((most, *y.shape[1:]), y.dtype) for y in closed.out_avals]
+    count = (capacity.count(closed.out_avals[0].shape[0]) + (_BLOCK - 1)) // _BLOCK
+    return list(map(Padded, lax.fori_loop(0, count, step, start)))
+
+
+def _numbers_rows(eqn: Any) -> bool:
+    return eqn.primitive.name == "iota" and is_symbolic(eqn.params["shape"][eqn.params["dimension"]])
+
+
+def _equations(jaxpr: Any) -> Iterator[Any]:
+    """Yields the equations of a program, and of all programs in them."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        inner = called_jaxpr(eqn)
+        for program in jaxprs(eqn) if inner is None else [inner]:
+            yield from _equations(getattr(program, "jaxpr", program))
