@@ -258,6 +258,29 @@ def test_a_wide_product_reads_the_words_as_the_file_has_them(rows):
     assert not model._function.runner.prepared.values
 
 
+def test_a_table_that_depends_on_sizes_alone_is_computed_once():
+    """The cosines of a discrete Fourier transform, as an exporter writes it."""
+    size = 300
+    nodes = [
+        ("Shape", ["x"], ["shape"], {}),
+        ("Gather", ["shape", "one"], ["n"], {}),
+        ("Range", ["zero", "n", "one"], ["range"], {}),
+        ("Cast", ["range"], ["row"], {"to": 1}),
+        ("Unsqueeze", ["row", "last"], ["column"], {}),
+        ("Mul", ["column", "row"], ["products"], {}),
+        ("Mul", ["products", "angle"], ["angles"], {}),
+        ("Cos", ["angles"], ["table"], {}),
+        ("MatMul", ["x", "table"], ["y"], {}),
+    ]
+    angle = np.float32(2 * np.pi / size)
+    model = loaded(nodes, [1, "n"], zero=np.int64(0), one=np.int64(1), last=np.int64([1]), angle=angle)
+    x, places = image(1, size), np.arange(size, dtype=np.float32)
+    expected = x @ np.cos(np.outer(places, places) * angle)
+    for _ in range(2):
+        np.testing.assert_allclose(model(x), expected, rtol=1e-3, atol=1e-3)
+    assert [value.shape for value in model._function.runner.prepared.values] == [(size, size)]
+
+
 def test_zero_and_minus_zero_are_two_constants():
     """Two expressions that differ in the sign of a zero alone."""
     model = loaded(
