@@ -68,7 +68,7 @@ CPU = ("cpu",)
 PASSES = (
     Entry("integer products", integer_products, CPU, (), "first: it looks for named calls", False),
     Entry("fold transposes", fold_transposes, CPU, ("integer products",), "these turn matrices themselves", False),
-    Entry("select kernels", select_kernels, (), ("fold transposes",), "it asks how weights lie, and replaces named calls"),
+    Entry("select kernels", select_kernels, (), ("fold transposes",), "it asks how weights lie, and replaces calls"),
     Entry("inline calls", inline_calls, (), ("select kernels",), "no pass sees an operation inside a call"),
     Entry("keep order", keep_order, after=("inline calls",), why="before any operation moves: it compares neighbours"),
     Entry("defer elementwise", defer_elementwise, CPU, ("keep order",), "it changes neighbours of operations"),
