@@ -70,6 +70,7 @@ PASSES = (
     Entry("fold transposes", fold_transposes, CPU, ("integer products",), "these turn matrices themselves", False),
     Entry("select kernels", select_kernels, (), ("fold transposes",), "it asks how weights lie, and replaces calls"),
     Entry("inline calls", inline_calls, (), ("select kernels",), "no pass sees an operation inside a call"),
+    Entry("fold inner transposes", fold_transposes, CPU, ("inline calls",), "calls hide their products", False),
     Entry("keep order", keep_order, after=("inline calls",), why="before any operation moves: it compares neighbours"),
     Entry("defer elementwise", defer_elementwise, CPU, ("keep order",), "it changes neighbours of operations"),
     Entry("concat in place", concat_in_place, CPU, ("defer elementwise",), "it leaves no concatenation to move"),

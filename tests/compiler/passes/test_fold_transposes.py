@@ -9,6 +9,7 @@ import pytest
 from jax import lax
 from programs import TARGET
 
+import jaxops as jo
 from jaxops.compiler import ir
 from jaxops.compiler.passes.fold_transposes import fold_transposes
 from jaxops.compiler.pipeline import optimized
@@ -49,6 +50,14 @@ def test_values_and_transposes(name):
     for y, expected in zip(found, jax.tree.leaves(fn(*operands)), strict=True):
         np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
     assert [y.shape for y in found] == [program.types[v].shape for v in program.outputs]
+
+
+def test_products_in_kernels_read_the_matrix_too():
+    a, b = RNG.integers(0, 256, (5, 7), np.uint8), RNG.integers(-128, 128, (9, 7), np.int8)
+    closed = jax.make_jaxpr(lambda a, b: jo.matmul_integer(a, b.T, np.uint8(3)))(a, b)
+    function = optimized(closed, dataclasses.replace(TARGET, prepared=False))
+    assert "transpose" not in {eqn.primitive.name for eqn in jax.make_jaxpr(function)(a, b).eqns}
+    np.testing.assert_array_equal(jax.jit(function)(a, b)[0], (a.astype(int) - 3) @ b.T.astype(int))
 
 
 def test_no_second_table_of_words_is_made(monkeypatch):
