@@ -204,6 +204,10 @@ def run(step: Step, inputs: Any, state: State, valid: Any, backward: bool) -> tu
         next_state = tuple(chosen(counts, new, old) for new, old in zip(after, state, strict=True))
         return next_state, chosen(counts, after[0], jnp.zeros_like(after[0]))
 
+    # Outside of a loop a product reads the matrix as it lies: a stream of sound is a step at a time.
+    if isinstance(inputs.shape[0], int) and inputs.shape[0] == 1:
+        last, y = one(state, jax.tree.map(lambda x: x[0], (inputs, valid)))
+        return lax.expand_dims(y, (0,)), last
     last, ys = lax.scan(one, state, (inputs, valid), reverse=backward)
     return ys, last
 
