@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from jaxops import memory
-from jaxops.errors import ArgumentError
+from jaxops.errors import ArgumentError, near
 from jaxops.frontend.extraction import Extraction
 from jaxops.frontend.needs_x64 import needs_x64
 from jaxops.frontend.options import DEFAULTS, Operators, Options
@@ -50,7 +50,7 @@ def load_model(source: Any, bind: Callable[[Operators, Extraction], BoundModel],
     Raises ArgumentError for an option that does not fit the model, and what `bind` and `Model` raise.
     """
     for name in options.keys() - DEFAULTS.keys():
-        raise TypeError(f"load() got an unexpected keyword argument '{name}'")
+        raise TypeError(f"load() got an unexpected keyword argument '{name}'{near(name, DEFAULTS)}")
     chosen = {**DEFAULTS, **options}
     x64, limit, operators = chosen["x64"], chosen["max_bytes"], chosen["operators"]
     if x64 != "auto" and not isinstance(x64, bool):

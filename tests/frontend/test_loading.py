@@ -65,7 +65,7 @@ def test_help_lists_each_option_with_an_example_and_a_sentence(front_end, layers
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (lambda: load(PROTO, size={}), TypeError, r"^load\(\) got an unexpected keyword argument 'size'$"),
+        (lambda: load(PROTO, size={}), TypeError, r"^load\(\) got an unexpected .* 'size'; similar: 'sizes'$"),
         (lambda: load(), TypeError, r"^load\(\) missing 1 required positional argument: 'model'$"),
         (lambda: load(PROTO, {}), TypeError, r"^load\(\) takes 1 positional argument but 2 were given$"),
         (lambda: load(PROTO, x64=None), ArgumentError, "`x64` is None; it must be 'auto', True or False"),
