@@ -184,13 +184,13 @@ def test_nodes(bad, error, text):
 GRAPHS = {
     "node 'r' (Relu) reads 'q', which nothing defines": build(node("Relu", ["q"], ["y"], node_name="r")),
     "no node computes output 'y' of the graph": build(node("Relu", ["x"], ["z"])),
-    "the graph has a cycle: node 'a' (Add) reads 'b', which the later node 'b' (Relu) makes": build(
+    "the graph has a cycle: node 'a' (Add) reads 'b', which the later node 'b' (Relu) computes": build(
         node("Add", ["x", "b"], ["a"]), node("Relu", ["a"], ["y"]), node("Relu", ["a"], ["b"])
     ),
-    "the graph has a cycle: node 'y' (Add) reads 'y', which the later node 'y' (Add) makes": build(
+    "the graph has a cycle: node 'y' (Add) reads 'y', which the later node 'y' (Add) computes": build(
         node("Add", ["x", "y"], ["y"])
     ),
-    "the graph has a cycle: node 'a' (Neg) reads 'b', which the later node 'b' (Relu) makes": build(
+    "the graph has a cycle: node 'a' (Neg) reads 'b', which the later node 'b' (Relu) computes": build(
         node("Relu", ["a"], ["y"]), node("Neg", ["b"], ["a"]), node("Relu", ["a"], ["b"])
     ),
     "node 'second' (Neg) defines 'y' a second time": build(

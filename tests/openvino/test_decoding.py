@@ -87,5 +87,5 @@ def test_models_without_growing_variables():
         decoder(load(file.xml))
     file = language_model()
     file.layers = [text.replace('"?,?,4"', '"2,3,4"') for text in file.layers]
-    with pytest.raises(ModelError, match=r"'past: float32\[2, 3, 4\]' must have one free size"):
+    with pytest.raises(ModelError, match=r"'past: float32\[2, 3, 4\]' must have one size besides the batch"):
         decoder(load(file.xml, weights=file.bin))
