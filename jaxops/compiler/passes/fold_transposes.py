@@ -1,7 +1,7 @@
-"""A product reads a matrix as it lies in memory, and not its transpose.
+"""Makes matrix products read a matrix in place of its transpose.
 
-XLA does so, too; but forms of products are chosen before, by the layout of their weights. Without this, the head of a
-language model whose table of words is transposed in the file would be taken for (K, N).
+XLA does so, too, but later: kernels of products are selected by the layout of their weights. Without this pass, the
+transposed embedding table that is the last layer of a language model would seem to have the layout (K, N).
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ _SWAPPED = (1, 0)
 
 
 def fold_transposes(program: Program, target: Target) -> Program:
-    """Returns the program in which each product with a transposed matrix as its second operand reads the matrix."""
+    """Returns the program without transposes of matrices that are the second operand of a product."""
     operations = [_folded(o, program) if o.name == "dot_general" else o for o in program.operations]
     return program.replace(operations=operations).needed()
 
@@ -24,7 +24,7 @@ def _folded(operation: Operation, program: Program) -> Operation:
     if transpose is None or transpose.name != "transpose" or transpose.params["permutation"] != _SWAPPED:
         return operation
     (over_a, over_b), batch = operation.params["dimension_numbers"]
-    if len(over_b) != 1 or batch[0]:  # without another axis, or with both, the result would be another one
+    if len(over_b) != 1 or batch[0]:  # the result would have other axes
         return operation
     equation, (matrix,) = operation.equation, transpose.operands
     params = {**equation.params, "dimension_numbers": ((over_a, (1 - over_b[0],)), batch)}

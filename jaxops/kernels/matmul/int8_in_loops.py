@@ -1,6 +1,7 @@
-"""Products of bytes in a loop, each step with the same matrix: it is turned once, as a step reads it.
+"""Products of 8-bit integers in a loop whose steps multiply by the same matrix.
 
-A CPU packs the matrix at each call of a product. For one row that takes longer than the product.
+The matrix is transposed once, before the loop. XLA:CPU packs a matrix at each product; for one row that takes longer
+than the product, so a row has a form of its own.
 """
 
 from typing import Any, NamedTuple
@@ -16,14 +17,14 @@ from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.stored_values import stored_value
 from jaxops.kernels.target import Target
 
-# Of a row as sums, see `_in_lanes`: how many numbers a term has, for fewer than so many in the row and from there on;
-# the fewest terms of which LLVM makes vectors; and the longest row for which the sums are faster.
+# See `_in_lanes`: the number of elements in a term, for rows shorter than `_FROM` and for longer ones; the fewest terms
+# that LLVM vectorizes; and the longest row for which this form is faster.
 _LANES, _WIDE_LANES, _FROM = 16, 32, 512
 _FEWEST_TERMS, _LONGEST = 16, 2048
 
 
 class Turned(NamedTuple):
-    """A matrix of 8-bit integers for many products in a loop.
+    """A transposed matrix of 8-bit integers.
 
     numbers: (N, K), int8, as the loop reads them. zero: (1 or N,), int32. sums: of the numbers in each row, int32.
     """
@@ -34,15 +35,15 @@ class Turned(NamedTuple):
 
 
 def turned(b: jax.Array, zero: jax.Array) -> Turned:
-    """Prepares (K, N), int8 or uint8, with a zero point (1, 1 or N)."""
+    """Prepares a matrix (K, N) of int8 or uint8 with its zero point, (1, 1) or (1, N)."""
     numbers, origin = as_bytes(b, lax.reshape(zero.astype(jnp.int32), (zero.size,)))
     return Turned(stored_value(lax.transpose(numbers, (1, 0))), origin, jnp.sum(numbers, 0, jnp.int32))
 
 
 def turned_product(a: jax.Array, zero: jax.Array, matrix: Turned) -> jax.Array:
-    """(a - zero) · matrixᵀ in int32: a (M, K), uint8, with one zero point. See `matrix_product`."""
+    """Returns (a - zero) times the matrix in int32, (M, N). a: (M, K), uint8. zero: a scalar."""
     y = _turned_product(a, zero.astype(jnp.int32), matrix.numbers, matrix.sums)
-    # XLA does not see the product where another operation converts the same numbers to int32.
+    # As float32: if another operation converted `a` to int32, too, XLA would multiply numbers of 32 bits.
     total = jnp.sum(a.astype(jnp.float32) - zero.astype(jnp.float32), 1, keepdims=True).astype(jnp.int32)
     return y - jnp.broadcast_to(total, y.shape) * jnp.broadcast_to(matrix.zero, y.shape)
 
@@ -54,15 +55,15 @@ def _turned_int8(a: jax.Array, zero: jax.Array, rows: jax.Array, sums: jax.Array
 
 
 def _in_lanes(a: jax.Array, zero: jax.Array, rows: jax.Array, _: jax.Array) -> jax.Array:
-    """A row (1, K) times a matrix (N, K), in one loop that reads it once.
+    """Multiplies one row in a loop that reads the matrix once.
 
     µs a step of an LSTM on one core, with float32 → in this form: 256 hidden neurons 13 → 6.5, 512 55 → 23, 1024
-    276 → 94. With fewer terms than sixteen LLVM unrolls the loop, and makes no vectors of it; numbers of 16 bits make
-    it multiply two in one lane, which takes half of the time that those of 32 take.
+    276 → 94. LLVM unrolls a loop of fewer than sixteen terms, and does not vectorize it. Elements of 16 bits take half
+    of the time of those of 32: a processor multiplies and adds two of them at once.
     """
     n, k = rows.shape
     lanes = _LANES if k < _FROM else _WIDE_LANES
-    # Behind the barrier XLA takes no part of the terms out of the loop, which would read four times as many bytes.
+    # Without the barrier XLA would convert the matrix to int32 before the loop, which would read four times the bytes.
     rows, x = lax.optimization_barrier((rows, a.astype(jnp.int16) - zero.astype(jnp.int16)))
 
     def term(numbers: jax.Array, start: int) -> jax.Array:
@@ -70,14 +71,14 @@ def _in_lanes(a: jax.Array, zero: jax.Array, rows: jax.Array, _: jax.Array) -> j
 
     full, more = divmod(k, lanes)
     terms = [term(lax.slice(x, (0, i * lanes), (1, (i + 1) * lanes)), i * lanes) for i in range(full)]
-    if more:  # the last one begins earlier, with zeros
+    if more:  # the last term begins earlier; its first elements are multiplied by zeros
         last = lax.pad(lax.slice(x, (0, k - more), (1, k)), np.int16(0), [(0, 0, 0), (lanes - more, 0, 0)])
         terms.append(term(last, k - lanes))
     return lax.reduce_sum(sum(terms[1:], terms[0]), (1,))[None]
 
 
 def _in_floats(a: jax.Array, zero: jax.Array, rows: jax.Array, _: jax.Array) -> jax.Array:
-    """The product of a small matrix, whose sums are exact in float32 as well."""
+    """Multiplies by a small matrix in float32, in which the sums are exact."""
     numbers = a.astype(jnp.float32) - zero.astype(jnp.float32)
     return lax.dot_general(numbers, rows.astype(jnp.float32), (((1,), (1,)), ((), ()))).astype(jnp.int32)
 

@@ -43,9 +43,9 @@ def _inputs_times_w(x: Any, w: Any, valid: Any) -> Any:
 class Cell(NamedTuple):
     """A kind of layer. `step` makes the step of one direction; `variant` is the attribute that changes it.
 
-    inputs: of x, W of a direction, and where x is valid (None everywhere), the product of all steps. recurrence: of R
-    of a direction, what the step multiplies by. W and R are arrays, or pytrees of arrays that begin with the directions
-    and have the shape of the array that they stand for.
+    inputs: multiplies x of all steps by W of one direction; its third argument tells where x is valid, None everywhere.
+    recurrence: makes `Weights.r` of R of one direction. For a cell with `inputs` of its own, W and R are pytrees of
+    arrays whose first axis is that of the directions, with the `shape` of the arrays that they stand for.
     """
 
     step: Callable[[Weights, tuple[Callable[[Any], Any], ...], bool], Step]
@@ -79,7 +79,7 @@ def layer(
     operands: x, w, r, b, sequence_lens, initial_h, initial_c and p, None where left out. w, r: see `Cell`.
     """
     batch_first, sequence_lens = flag(op, "layout", layout), operands.get("sequence_lens")
-    pytrees = {name: operands[name] for name in ("w", "r") if isinstance(operands[name], tuple)}
+    pytrees = {} if cell.inputs is _inputs_times_w else {name: operands[name] for name in ("w", "r")}
     absent = {name for name, x in operands.items() if x is None} | {"sequence_lens", *pytrees}
     present = {name: x for name, x in operands.items() if name not in absent}
     floats = dict(zip(present, unify(op, tuple(present.values()), tuple(f"{n} " for n in present)), strict=True))
