@@ -12,8 +12,9 @@ from jaxops.errors import ArgumentError, JaxopsError, SizeError, StaticError, Un
 from jaxops.graph import declared_sizes as names_of
 from jaxops.graph.interpreter import SIZE_CONSTRAINTS, open_question
 from jaxops.graph.nodes import Tensor, Value
-from jaxops.static import LIMITING, Undecided, is_symbolic, lowered
+from jaxops.static import LIMITING, Undecided, is_symbolic, jaxpr_as_fun, lowered
 from jaxops.tools.export.size_limits import Limits
+from jaxops.tools.export.table_limits import check_tables
 
 # JAX accepts any other name, such as "gpu", without an error, but then no device runs the program.
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
@@ -49,11 +50,16 @@ def export(
     names_of.check_limits(inputs, {name: int(text) for name, text in meanings.items() if text.isdigit()})
     constraints_asked += names_of.constraints(inputs, meanings)
 
-    def program(params: Any, *arrays: Any) -> Any:
+    def outputs_of(params: Any, *arrays: Any) -> Any:
         outputs = apply(params, {v.name: x for v, x in zip(inputs, arrays, strict=True)})
+        return tuple(outputs) if isinstance(outputs, tuple) else outputs
+
+    def program(*arguments: Any) -> Any:
+        closed, shapes = jax.make_jaxpr(outputs_of, return_shape=True)(*arguments)
+        check_tables(closed)
         if limits.in_trace:
             raise _Learned
-        return tuple(outputs) if isinstance(outputs, tuple) else outputs
+        return jax.tree.unflatten(jax.tree.structure(shapes), jaxpr_as_fun(closed)(*jax.tree.leaves(arguments)))
 
     weights = {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in params.items()}
     axes = {meanings[d]: axis for v in inputs for axis, d in enumerate(v.shape or ()) if d in meanings}
