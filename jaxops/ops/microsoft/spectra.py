@@ -69,7 +69,7 @@ def _signal_sizes(op: str, sizes: Sizes, count: int) -> Sizes:
     """The sizes of the last `count` axes of a real signal, from its transform of (…, m, 2)."""
     if len(sizes) < count + 1 or sizes[-1] != 2:
         raise ShapeError(
-            f"{op}: x of {shape_text(sizes)} must have {count} axes and a last one of size 2, real and imaginary"
+            f"{op}: x of {shape_text(sizes)} must have at least {count + 1} axes, the last of 2 for real and imaginary"
         )
     if isinstance(sizes[-2], int) and sizes[-2] < 2:
         raise ShapeError(

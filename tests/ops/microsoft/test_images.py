@@ -98,7 +98,7 @@ ERRORS = [
     (lambda: ms.rfft(IMAGE, onesided=0), ArgumentError, "`onesided` is 0; it must be one of 1"),  # pyright: ignore
     (lambda: ms.rfft(IMAGE, signal_ndim=4), ArgumentError, "`signal_ndim` is 4; it must be 1, 2 or 3"),
     (lambda: ms.rfft(IMAGE[0, 0, 0], signal_ndim=2), ShapeError, r"x of \(9,\) has fewer axes than `signal_ndim`, 2"),
-    (lambda: ms.irfft(IMAGE, signal_ndim=1), ShapeError, r"x of \(2, 3, 7, 9\) must have 1 axes and an axis of 2"),
+    (lambda: ms.irfft(IMAGE, signal_ndim=1), ShapeError, r"x of \(2, 3, 7, 9\) must have .* 2 axes, the last of 2"),
     (lambda: ms.irfft(f32(1, 2), signal_ndim=1), ShapeError, "frequency bins on axis 0; it needs at least 2"),
     (lambda: ms.complex_mul(IMAGE, IMAGE), ShapeError, r"an operand of \(2, 3, 7, 9\) must end with an axis of 2"),
     (lambda: ms.complex_mul(f32(3, 2), f32(4, 2)), ShapeError, r"shapes \(3, 2\) and \(4, 2\) do not broadcast"),
