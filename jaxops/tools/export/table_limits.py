@@ -63,7 +63,7 @@ def _between(eqn: Any, operands: Sequence[Any]) -> _Between | None:
         return x
     if name == "select_n" and x == _NEVER:
         return operands[1]
-    if any(v is None for v in operands):
+    if x is None or any(v is None for v in operands):
         return None
     if name == "lt" and x.smallest >= operands[1].largest:
         return _NEVER
