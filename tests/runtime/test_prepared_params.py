@@ -133,8 +133,8 @@ def test_transformations_are_refused(verses):
         jax.vmap(lambda tokens: step(prepared, state, tokens)[1])(jnp.asarray(PROMPT)[:, :1])
 
     def loss(scale):
-        params = {name: x * scale if name.endswith("_scale") else x for name, x in prepared.params.items()}
-        return step(prepared._replace(params=params), state, PROMPT[:1])[1].sum()
+        params = {name: x * scale if name.endswith("_scale") else x for name, x in model.params.items()}
+        return step(step.prepare(params), state, PROMPT[:1])[1].sum()
 
     with pytest.raises(UnsupportedError, match=re.escape(r"step(model.params, …)")):
         jax.grad(loss)(1.0)
