@@ -6,6 +6,7 @@ token, the programs that JAX compiled, and the peak of the memory; then the rati
 """
 
 import argparse
+import functools
 import json
 import resource
 import statistics
@@ -19,7 +20,7 @@ import numpy as np
 PROMPT, TOKENS = 64, 96
 LENGTH = PROMPT + TOKENS
 DIGITS = {"start": 2, "second": 2, "token": 2, "programs": 0, "peak": 0}
-ENGINES = ("onnxruntime-genai", "jaxops step", "jaxops scan")
+ENGINES = ("onnxruntime-genai", "jaxops step", "jaxops scan", "jaxops prepared")
 
 
 def prompt():
@@ -41,8 +42,8 @@ def by_genai(folder):
         yield 0
 
 
-def by_step(folder):
-    """A jitted step for each token, with prepared parameters."""
+def by_step(folder, prepares=False):
+    """A jitted step for each token. prepares: whether the parameters are prepared first."""
     import jax
 
     import jaxops.onnx
@@ -50,12 +51,12 @@ def by_step(folder):
     model = jaxops.onnx.load(folder / "model.onnx")
     decoder = jaxops.onnx.decoder(model, length=LENGTH)
     step = jax.jit(decoder, donate_argnums=1)
-    prepared = decoder.prepare(model.params)
-    state, logits = step(prepared, decoder.init(1), prompt())
+    params = decoder.prepare(model.params) if prepares else model.params
+    state, logits = step(params, decoder.init(1), prompt())
     token = logits[:, -1].argmax(-1)
     yield step._cache_size()
     for _ in range(TOKENS - 1):
-        state, logits = step(prepared, state, token)
+        state, logits = step(params, state, token)
         token = logits.argmax(-1).block_until_ready()
         yield step._cache_size()
 
@@ -79,18 +80,18 @@ def by_scan(folder):
 
         return jax.lax.scan(one, (state, token), length=TOKENS - 1)[1]
 
-    prepared = step.prepare(model.params)
-    state, logits = prefill(prepared, step.init(1), prompt())
-    generate(prepared, state, logits[:, -1].argmax(-1)).block_until_ready()
+    state, logits = prefill(model.params, step.init(1), prompt())
+    generate(model.params, state, logits[:, -1].argmax(-1)).block_until_ready()
     yield 2
     start = time.perf_counter()
-    generate(prepared, state, logits[:, -1].argmax(-1)).block_until_ready()
+    generate(model.params, state, logits[:, -1].argmax(-1)).block_until_ready()
     yield (time.perf_counter() - start) / (TOKENS - 1)
 
 
 def measured(engine, folder):
     """Returns seconds of the start, milliseconds of a token, programs, megabytes at the peak."""
-    run = {"onnxruntime-genai": by_genai, "jaxops step": by_step, "jaxops scan": by_scan}[engine](Path(folder))
+    prepared = functools.partial(by_step, prepares=True)
+    run = dict(zip(ENGINES, (by_genai, by_step, by_scan, prepared), strict=True))[engine](Path(folder))
     start = time.perf_counter()
     programs = next(run)
     begun = time.perf_counter() - start

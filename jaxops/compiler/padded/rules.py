@@ -16,6 +16,7 @@ from jaxops.compiler.primitives import symbolic_axes
 from jaxops.compiler.row_independence import are_rows
 from jaxops.dtypes import is_float
 from jaxops.errors import UnsupportedError
+from jaxops.kernels.convolution.depthwise import stored
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
 from jaxops.static import Dim, Sizes, Undecided, evaluated, is_symbolic
@@ -65,8 +66,14 @@ def _in_place(*operands: Any) -> jax.Array:
         return jax.jit(_update)(*operands)
 
 
+def _in_place_here(*operands: Any) -> jax.Array:
+    return stored(_update(*operands))
+
+
 def _select(target: Target, *operands: Any) -> Any:
-    return _in_place if target.platform == "cpu" else None  # other platforms inline all functions
+    if target.platform != "cpu":  # other platforms inline all functions
+        return None
+    return _in_place_here if target.specialized else _in_place  # a specialized program has no calls
 
 
 # `lax.dynamic_update_slice` as a function that XLA:CPU does not inline, so that it is computed once and in place.
