@@ -28,7 +28,7 @@ from jaxops.compiler.partition.weight_only import split_weight_only
 from jaxops.compiler.passes.block_attention import block_attention
 from jaxops.compiler.passes.concat_in_place import concat_in_place
 from jaxops.compiler.passes.defer_elementwise import defer_elementwise
-from jaxops.compiler.passes.fold_transposes import fold_transposes
+from jaxops.compiler.passes.fold_transposes import fold_inner_transposes, fold_transposes
 from jaxops.compiler.passes.inline_calls import inline_calls
 from jaxops.compiler.passes.integer_products import integer_products
 from jaxops.compiler.passes.keep_order import keep_order
@@ -70,7 +70,7 @@ PASSES = (
     Entry("fold transposes", fold_transposes, CPU, ("integer products",), "these turn matrices themselves", False),
     Entry("select kernels", select_kernels, (), ("fold transposes",), "it asks how weights lie, and replaces calls"),
     Entry("inline calls", inline_calls, (), ("select kernels",), "no pass sees an operation inside a call"),
-    Entry("fold inner transposes", fold_transposes, CPU, ("inline calls",), "calls hide their products", False),
+    Entry("fold inner transposes", fold_inner_transposes, CPU, ("inline calls",), "calls hide their products", False),
     Entry("keep order", keep_order, after=("inline calls",), why="before any operation moves: it compares neighbours"),
     Entry("defer elementwise", defer_elementwise, CPU, ("keep order",), "it changes neighbours of operations"),
     Entry("concat in place", concat_in_place, CPU, ("defer elementwise",), "it leaves no concatenation to move"),

@@ -18,6 +18,12 @@ def fold_transposes(program: Program, target: Target) -> Program:
     return program.replace(operations=operations).needed()
 
 
+def fold_inner_transposes(program: Program, target: Target) -> Program:
+    """Does the same for the products of kernels. Where weights are prepared, a kernel transposes them to read them so,
+    and the result is prepared."""
+    return program if target.prepared else fold_transposes(program, target)
+
+
 def _folded(operation: Operation, program: Program) -> Operation:
     a, b = operation.operands
     transpose = program.producer(b)

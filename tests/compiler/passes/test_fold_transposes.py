@@ -10,9 +10,10 @@ from jax import lax
 from programs import TARGET
 
 import jaxops as jo
-from jaxops.compiler import ir
+from jaxops.compiler import ir, pipeline
 from jaxops.compiler.passes.fold_transposes import fold_transposes
 from jaxops.compiler.pipeline import optimized
+from jaxops.kernels.matmul.dot import dot
 
 RNG = np.random.default_rng(3)
 X, W = RNG.standard_normal((2, 5, 7), np.float32), RNG.standard_normal((9, 7), np.float32)
@@ -58,6 +59,16 @@ def test_products_in_kernels_read_the_matrix_too():
     function = optimized(closed, dataclasses.replace(TARGET, prepared=False))
     assert "transpose" not in {eqn.primitive.name for eqn in jax.make_jaxpr(function)(a, b).eqns}
     np.testing.assert_array_equal(jax.jit(function)(a, b)[0], (a.astype(int) - 3) @ b.T.astype(int))
+
+
+def test_a_kernel_may_turn_weights_that_are_prepared():
+    """49 rows times (N, K): the kernel reads (K, N)."""
+    closed = jax.make_jaxpr(lambda x, w: dot(x, w, (((1,), (1,)), ((), ())), np.float32))(
+        np.ones((49, 7), np.float32), W
+    )
+    for prepared in (False, True):
+        program = pipeline.apply(pipeline.PASSES, ir.Program.of(closed), dataclasses.replace(TARGET, prepared=prepared))
+        assert ("transpose" in {o.name for o in program.operations}) == prepared
 
 
 def test_no_second_table_of_words_is_made(monkeypatch):
