@@ -23,9 +23,12 @@ COUNTED = (
     *("llama_110m", "whisper_base_encoder"),
     *("light_resnet50", "light_densenet121", "light_inception_v2", "light_squeezenet"),
 )
-# One hue for an engine, from light to dark by its precision; grey for the rest. Both are seen on white and on black.
+# One hue for an engine, from light to dark by its precision, and one for programs of the user's own; grey for the rest.
+# All are seen on white and on black.
 COLOURS = {
     "jaxops": "#f2a65a",
+    "jaxops-apply": "#9cc48c",
+    "jaxops-specialize": "#5a9a5e",
     "jaxops-bfloat16": "#b5482a",
     "openvino-f32": "#6fb1e8",
     "openvino": "#3a78c9",
@@ -169,7 +172,7 @@ def drawn(engines, rows, first_other, bold):
     axes.grid(axis="x", color=GREY, alpha=0.25, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[:].set_visible(False)
-    figure.legend(loc="outside upper center", ncols=max(1, len(engines)), frameon=False, labelcolor=GREY)
+    figure.legend(loc="outside upper center", ncols=max(1, min(3, len(engines))), frameon=False, labelcolor=GREY)
     return figure
 
 
