@@ -103,7 +103,8 @@ def test_each_entry_changes_some_of_the_programs():
     for case in map(Case, range(100, 112)):
         _, plain = case.specialized()
         changed.update(name for name in OPTIONAL if case.specialized(name)[1] != plain)
-    assert set(changed) == set(OPTIONAL)
+    # That one works where weights are not prepared, as they are here; test_fold_transposes.py has its tests.
+    assert set(changed) == set(OPTIONAL) - {"fold inner transposes"}
 
 
 def forgets(program, target):
