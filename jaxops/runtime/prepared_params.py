@@ -9,8 +9,8 @@ from jaxops.compiler import pipeline
 from jaxops.compiler.run.specialized import Specialized
 from jaxops.dtypes import as_traced
 from jaxops.kernels.target import this_machine
-from jaxops.runtime.specialized_pair import untransformable
-from jaxops.static import Tracer, tracing
+from jaxops.runtime.specialized_pair import are_traced, untransformable
+from jaxops.static import tracing
 
 
 class PreparedParams(NamedTuple):
@@ -32,8 +32,7 @@ def prepared(fn: Step, params: Mapping[str, Any], *arguments: Any) -> PreparedPa
     arrays = {name: as_traced(x) for name, x in params.items()}
     program, _ = _specialized(fn, _types(arrays), *arguments)
     weights = jax.tree.leaves(arrays)
-    is_traced = tracing() or any(isinstance(x, Tracer) for x in weights)
-    values = program.prepare(weights) if is_traced else program.prepare.cached({}, weights)
+    values = program.prepare(weights) if tracing() or are_traced(weights) else program.prepare.cached({}, weights)
     return PreparedParams(dict(zip(program.prepare.expressions, values, strict=True)), arrays)
 
 
@@ -41,10 +40,13 @@ def run_prepared(fn: Step, prepared: PreparedParams, *arguments: Any) -> Any:
     """Returns `fn(params, *arguments)`, while it is traced. What a call needs that was not prepared is computed."""
     program, tree = _specialized(fn, *_types((prepared.params, *arguments)))
     weights = jax.tree.leaves(prepared.params)
-    computed = dict(zip(program.prepare.expressions, program.prepare(weights), strict=True)) | prepared.values
-    values = [computed[expression] for expression in program.prepare.expressions]
+    expressions, values = program.prepare.expressions, prepared.values
+    if not values.keys() >= set(expressions):
+        values = dict(zip(expressions, program.prepare(weights), strict=True)) | values
     run = untransformable(program.run, "a step with prepared parameters", "step(model.params, …) has none of them")
-    return jax.tree.unflatten(tree, run(values, [weights[k] for k in program.read], jax.tree.leaves(arguments)))
+    return jax.tree.unflatten(
+        tree, run([values[e] for e in expressions], [weights[k] for k in program.read], jax.tree.leaves(arguments))
+    )
 
 
 def _specialized(fn: Step, params: Any, *arguments: Any) -> tuple[Specialized, Any]:

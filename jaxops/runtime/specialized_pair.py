@@ -83,7 +83,7 @@ def specialize(
         with x64_on(x64):
             weights = matched(params, tensors, {})
         ordered = [weights[name] for name in names]
-        is_traced = tracing() or _are_traced(ordered)
+        is_traced = tracing() or are_traced(ordered)
         compute = prepare_traced if is_traced else functools.partial(specialized.prepare.cached, {})
         return Prepared(tuple(_in_its_bits(x64, compute, ordered)), {name: weights[name] for name in read})
 
@@ -97,7 +97,7 @@ def specialize(
         weights = [prepared.params[name] for name in read]
         results = _in_its_bits(x64, call, prepared.values, weights, jax.tree.leaves(arguments))
         outputs = jax.tree.unflatten(result_tree, results)
-        return outputs if tracing() or _are_traced(results) else undeferred(outputs)
+        return outputs if tracing() or are_traced(results) else undeferred(outputs)
 
     return Pair(prepare, run)
 
@@ -112,7 +112,7 @@ def _call(specialized: Specialized, transformable: bool) -> Callable[..., Any]:
     function = run if transformable else untransformable(run, "specialize: `run`", hint)
     # JAX accepts compiler options only for a program that is not a part of another one.
     alone, inside = jax.jit(function, compiler_options=specialized.options), jax.jit(function)
-    return lambda *arguments: (inside if tracing() or _are_traced(arguments) else alone)(*arguments)
+    return lambda *arguments: (inside if tracing() or are_traced(arguments) else alone)(*arguments)
 
 
 def untransformable(fn: Callable[..., Any], subject: str, hint: str) -> Callable[..., Any]:
@@ -142,7 +142,8 @@ def _type(x: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 
-def _are_traced(values: Any) -> bool:
+def are_traced(values: Any) -> bool:
+    """Tells whether any array in a pytree is a tracer."""
     return any(isinstance(x, Tracer) for x in jax.tree.leaves(values))
 
 
