@@ -16,8 +16,8 @@ from jaxops.compiler.primitives import symbolic_axes
 from jaxops.compiler.row_independence import are_rows
 from jaxops.dtypes import is_float
 from jaxops.errors import UnsupportedError
-from jaxops.kernels.convolution.depthwise import stored
 from jaxops.kernels.named_call import NamedCall
+from jaxops.kernels.stored_values import stored
 from jaxops.kernels.target import Target
 from jaxops.static import Dim, Sizes, Undecided, evaluated, is_symbolic
 

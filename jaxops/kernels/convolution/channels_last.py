@@ -10,7 +10,7 @@ from jax import lax
 
 from jaxops.dtypes import accumulation_type
 from jaxops.kernels.convolution import mostly_padding, winograd
-from jaxops.kernels.convolution.depthwise import channel_sum, stored
+from jaxops.kernels.convolution.depthwise import channel_sum
 from jaxops.kernels.convolution.grouped import MOST_TERMS
 from jaxops.kernels.convolution.im2col import columns_as_stored, columns_last
 from jaxops.kernels.convolution.window_slices import (
@@ -22,6 +22,7 @@ from jaxops.kernels.convolution.window_slices import (
     zero_padded,
 )
 from jaxops.kernels.matmul.dot import Multiply, bilinear, dot, has_amx, in_bfloat16
+from jaxops.kernels.stored_values import stored
 from jaxops.kernels.target import Target
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Sizes

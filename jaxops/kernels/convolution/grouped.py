@@ -33,7 +33,7 @@ from jax.custom_derivatives import SymbolicZero
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from jaxops.dtypes import accumulation_type
-from jaxops.kernels.convolution.depthwise import channel_sum, stored
+from jaxops.kernels.convolution.depthwise import channel_sum
 from jaxops.kernels.convolution.filter_gradient import by_stretches
 from jaxops.kernels.convolution.transposed import as_overlaps
 from jaxops.kernels.convolution.window_slices import (
@@ -45,6 +45,7 @@ from jaxops.kernels.convolution.window_slices import (
 )
 from jaxops.kernels.custom_transpose import linear
 from jaxops.kernels.matmul.dot import dot
+from jaxops.kernels.stored_values import stored
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Sizes
 

@@ -127,7 +127,7 @@ class ResizedAxis(NamedTuple):
 
 
 def some_axis_shrinks(axes: Sequence[ResizedAxis], how: Sampling) -> Any:
-    """Whether antialiasing has something to do: one axis that shrinks widens or narrows the filters of all."""
+    """Tells whether antialiasing changes anything: one axis that shrinks widens or narrows the filters of all."""
     return how.antialias and functools.reduce(operator.or_, (axis._ratio() < 1 for axis in axes))
 
 
