@@ -207,6 +207,9 @@ def looped(body):
         "r = SequenceErase(q)  r2 = SequenceInsert(r, h)  q2 = SequenceInsert(r2, h)",
         "zero = Constant<value_int=0>()  f = SequenceAt(q, zero)  g = Add(f, h)  q2 = SequenceInsert(q, g)",
         "q2 = SequenceConstruct(h, h)",
+        """low = ReduceMin<keepdims=0>(x)  big = ReduceMax<keepdims=0>(x)  c = Less(low, big)
+        q2 = If(c) <then_branch = a () => (seq(float[n,s]) p) { p = SequenceInsert(q, h) },
+        else_branch = d () => (seq(float[n,s]) p) { p = SequenceInsert(q, x) }>""",
     ],
 )
 def test_a_loop_may_not_read_a_sequence_that_grows(body):

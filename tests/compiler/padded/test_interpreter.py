@@ -121,7 +121,7 @@ def test_room_for_more():
     [
         (
             lambda x: lax.reduce_window(x, 1.0, lax.mul, (2, 1), (1, 1), "VALID"),
-            "`reduce_window` works along an axis whose size differs from call to call; that is not",
+            "`reduce_window` works along an axis whose size differs from call to call; that is not supported",
         ),
         (
             lambda x: lax.fori_loop(

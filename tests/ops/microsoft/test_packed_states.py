@@ -210,6 +210,11 @@ ERRORS = [
         "3 heads for values must be a positive multiple of the",
     ),
     (
+        lambda: jax.eval_shape(net, *symbolic_args_specs([Q, Q, Q], ["t, h, 3"] * 3)),
+        ShapeError,
+        "gated_delta_net: heads and their sizes must be known, got h",
+    ),
+    (
         lambda: net(Q[None], Q[None], Q[None]),
         ShapeError,
         r"with `cu_seqlens` the tokens must stand on one axis, got \(",

@@ -9,6 +9,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 import jaxops.onnx
+from jaxops.errors import UnsupportedError
+from jaxops.onnx import bind, lenient
 from jaxops.tools.python.expressions import laid_out
 
 F = np.float32
@@ -253,6 +255,22 @@ def test_source(tmp_path, name):
             np.testing.assert_allclose(one, other, rtol=1e-6)
         else:
             assert one.tolist() == other.tolist()
+
+
+def test_a_body_that_depends_on_types_needs_the_type_of_each_operand(monkeypatch, tmp_path):
+    """The result of a function of the model has no known type; Clip is left without its function here."""
+    found = lenient.tolerant
+
+    def without_clip(op_type, domain, opset):
+        operator = found(op_type, domain, opset)
+        return lenient.TolerantOperator(operator.schema, None, opset) if op_type == "Clip" else operator
+
+    monkeypatch.setattr(bind, "tolerant", without_clip)
+    doubled = """<domain: "my", opset_import: ["": 17]> Doubled (a) => (b) { b = Add(a, a) }"""
+    body = "m (float[4] x) => (float[4] y) { h = my.Doubled(x)  y = Clip(h, low) }"
+    model = jaxops.onnx.load(model_of(body, extra=', "my" : 1', functions=doubled, low=F(0)))
+    with pytest.raises(UnsupportedError, match="to_python: an operand has an unknown type"):
+        model.to_python(tmp_path / "net")
 
 
 def test_a_long_subscript_is_broken_before_what_is_called_on_it():
