@@ -8,7 +8,7 @@ import numpy as np
 from jax.export import is_symbolic_dim
 
 from jaxops.dtypes import canonical, is_float
-from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, message
+from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, amount, message
 from jaxops.static import Ints, Sizes, known
 
 _FLOAT_TYPES = ("float16", "bfloat16", "float32", "float64")
@@ -31,7 +31,9 @@ def ints(op: str, operand: str, value: Ints, *, single: bool = False) -> Sizes:
         return tuple(_int(op, operand, item) for item in value)
     values = known(op, operand, value)
     if values.ndim != 1:
-        raise ShapeError(message(op, f"`{operand}` must be 1-D, but has {values.ndim} axes", **{operand: values}))
+        raise ShapeError(
+            message(op, f"`{operand}` must be 1-D, but has {amount(values.ndim, 'axis', 'axes')}", **{operand: values})
+        )
     return tuple(_int(op, operand, item) for item in _items(op, operand, values))
 
 
@@ -88,7 +90,8 @@ def axis(op: str, value: Any, rank: int, *, operand: str = "axis", end: bool = F
     last = rank if end else rank - 1
     if not -rank <= index <= last:
         allowed = f"[{-rank}, {last}]" if rank or end else "empty: it is a scalar"
-        raise AxisError(f"{op}: `{operand}` is {index}, but the operand has {rank} axes; the range is {allowed}")
+        has = amount(rank, "axis", "axes")
+        raise AxisError(f"{op}: `{operand}` is {index}, but the operand has {has}; the range is {allowed}")
     return index + rank if index < 0 else index
 
 
@@ -96,7 +99,8 @@ def axes(op: str, values: Ints, rank: int, *, operand: str = "axes") -> tuple[in
     """Distinct axes in [0, rank), in the given order; a single integer is one axis."""
     indices = tuple(axis(op, value, rank, operand=operand) for value in ints(op, operand, values, single=True))
     if len(set(indices)) != len(indices):
-        raise AxisError(f"{op}: `{operand}` names an axis twice: {tuple(indices)} of {rank} axes")
+        has = amount(rank, "axis", "axes")
+        raise AxisError(f"{op}: `{operand}` names an axis twice: {tuple(indices)} of {has}")
     return indices
 
 

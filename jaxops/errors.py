@@ -100,7 +100,7 @@ class AxisError(JaxopsError, ValueError, IndexError):
     >>> import jaxops as jo
     >>> jo.softmax(np.zeros(3), axis=1)
     Traceback (most recent call last):
-    jaxops.errors.AxisError: softmax: `axis` is 1, but the operand has 1 axes; the range is [-1, 0]
+    jaxops.errors.AxisError: softmax: `axis` is 1, but the operand has 1 axis; the range is [-1, 0]
     """
 
 
@@ -257,6 +257,16 @@ class ExistsError(JaxopsError, FileExistsError):
 def shape_text(sizes: Sequence[Any]) -> str:
     """Sizes the way messages show them."""
     return f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
+
+
+def amount(count: Any, noun: str, plural: str = "") -> str:
+    """A number and its noun, singular for 1. plural: the noun for other numbers (default: with an s).
+
+    >>> amount(1, "node"), amount(1234, "node"), amount(2, "axis", "axes")
+    ('1 node', '1,234 nodes', '2 axes')
+    """
+    number = f"{count:,}" if isinstance(count, int) else str(count)
+    return f"{number} {noun if number == '1' else plural or noun + 's'}"
 
 
 def items(array: np.ndarray) -> Iterable[Any]:

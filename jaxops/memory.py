@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxops.errors import ArgumentError, TooLargeError, shape_text
+from jaxops.errors import ArgumentError, TooLargeError, amount, shape_text
 
 # XLA ends the process from 2^63 bytes on; a step of an operator may take a few times as many as its result.
 _COUNTED = 1 << 60
@@ -113,4 +113,4 @@ def bounded_results(op: str, values: Iterable[Any]) -> None:
 def _readable(count: int) -> str:
     """A number of bytes in the unit that makes it short."""
     power = min(max(count.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
-    return f"{count >> 10 * power} {_UNITS[power]}" if power else f"{count} bytes"
+    return f"{count >> 10 * power} {_UNITS[power]}" if power else amount(count, "byte")

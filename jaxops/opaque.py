@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxops.errors import BoundsError, StaticError
+from jaxops.errors import BoundsError, StaticError, amount
 from jaxops.static import Sizes, StaticValue, Tracer
 
 
@@ -65,7 +65,7 @@ class ChosenStrings(Deferred):
     @staticmethod
     def made(array: np.ndarray, items: np.ndarray) -> np.ndarray:
         if ((array < 0) | (array >= len(items))).any():
-            raise BoundsError(f"strings: an index that chooses one of {len(items)} strings is out of range")
+            raise BoundsError(f"strings: an index that chooses one of {amount(len(items), 'string')} is out of range")
         return np.asarray(items[array], object)
 
     @property

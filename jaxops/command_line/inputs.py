@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxops.command_line.images import read_image
 from jaxops.command_line.shared import busy, number, pairs, takes_values
-from jaxops.errors import ArgumentError
+from jaxops.errors import ArgumentError, amount
 
 
 def takes_inputs(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +60,7 @@ def inputs(model: Any, options: argparse.Namespace) -> list[Any]:
 def _files(options: argparse.Namespace, names: Sequence[str]) -> dict[str, str]:
     """The files by the names of their inputs."""
     if len(options.files) > len(names):
-        raise ArgumentError(f"{len(options.files)} files, but the model's inputs are {names}")
+        raise ArgumentError(f"{amount(len(options.files), 'file')}, but the model's inputs are {names}")
     files = dict(zip(names, options.files, strict=False))
     for name, file in pairs(options.input, "--input").items():
         if name not in names:

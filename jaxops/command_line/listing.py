@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from jaxops.command_line.shared import command, show
-from jaxops.errors import ArgumentError
+from jaxops.errors import ArgumentError, amount
 from jaxops.tools.inspect.tables import Table
 
 
@@ -38,5 +38,5 @@ def _operators(options: argparse.Namespace) -> int:
         if options.domain in (None, row.domain) and options.grep.lower() in row.name.lower()
     ]
     columns = ("operator", "domain", "versions", "static operands", "differentiable")
-    show(Table([f"{len(rows)} operators"], columns, rows))
+    show(Table([amount(len(rows), "operator")], columns, rows))
     return 0

@@ -14,7 +14,7 @@ import numpy as np
 from jaxops.command_line.inputs import inputs, takes_inputs
 from jaxops.command_line.outputs import check_outputs, output_path, write_outputs
 from jaxops.command_line.shared import busy, command, loaded, show
-from jaxops.errors import ArgumentError
+from jaxops.errors import ArgumentError, amount
 
 
 def add(commands: Any) -> None:
@@ -61,7 +61,8 @@ def _run(options: argparse.Namespace) -> int:
         begin = time.perf_counter()
         outputs = jax.block_until_ready(model(*values))
         times.append(time.perf_counter() - begin)
-    show(f"{options.model}: {len(model.graph.nodes)} nodes, {len(model.params)} parameters")
+    nodes, params = amount(len(model.graph.nodes), "node"), amount(len(model.params), "parameter")
+    show(f"{options.model}: {nodes}, {params}")
     results = list(zip(model.outputs, outputs if isinstance(outputs, tuple) else (outputs,), strict=True))
     for formal, value in results:
         show(*_printed(formal, value, options.top))
@@ -100,7 +101,7 @@ def _printed(formal: Any, value: Any, count: int) -> Iterator[Any]:
         for i, item in enumerate(value[:count]):
             yield from _printed(dataclasses.replace(formal, name=f"{formal.name}[{i}]"), item, count)
         if len(value) > count:
-            yield f"… {len(value) - count} more arrays"
+            yield f"… {amount(len(value) - count, 'more array')}"
     else:
         yield _top(value, count)
 

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxops.errors import ArgumentError, PathError, UnsupportedError, install
+from jaxops.errors import ArgumentError, PathError, UnsupportedError, amount, install
 from jaxops.progress import progress
 from jaxops.tools.inspect.tables import Report, Table
 
@@ -85,7 +85,7 @@ def path_to_write(text: str) -> Path:
 
 def with_size(path: Path) -> str:
     """The path of a file and its size, as messages say what was written."""
-    return f"{path} ({path.stat().st_size:,} bytes)"
+    return f"{path} ({amount(path.stat().st_size, 'byte')})"
 
 
 def show_stored(types: Mapping[str, tuple[np.dtype, np.dtype]]) -> None:

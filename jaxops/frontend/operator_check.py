@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, Self
 
+from jaxops.errors import amount
+
 Status = Literal["function", "body", "local", "missing"]
 _SHOWN: dict[Status, str] = {
     "function": "supported",
@@ -81,6 +83,9 @@ class Check:
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         text = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
         total, lost = sum(row.count for row in self.rows), sum(row.count for row in self.missing)
-        verdict = f"{len(self.missing)} operators with {lost} nodes are missing" if lost else "jaxops has them all"
-        text.append(f"{self.title}: {len(self.rows)} operators, {total} nodes; {verdict}")
+        verdict = "jaxops has them all"
+        if lost:
+            are = "is" if len(self.missing) == 1 else "are"
+            verdict = f"{amount(len(self.missing), 'operator')} with {amount(lost, 'node')} {are} missing"
+        text.append(f"{self.title}: {amount(len(self.rows), 'operator')}, {amount(total, 'node')}; {verdict}")
         return "\n".join(text)

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxops.attributes import integer
 from jaxops.dtypes import converted, is_float
-from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError, amount
 from jaxops.frontend.schema import Formal, Schema, formal_of
 from jaxops.frontend.schema_operator import SchemaOperator
 from jaxops.graph.interpreter import run_node
@@ -97,7 +97,7 @@ def _function(name: str, operator: SchemaOperator[Any], bound: Callable[[Node], 
             if x is not None and operator.is_vector(position) and np.ndim(x) != 1:
                 raise ShapeError(
                     f"{operator.version}: input {position} `{operator.formals[position]}` must be 1-D, but has "
-                    f"{np.ndim(x)} axes"
+                    f"{amount(np.ndim(x), 'axis', 'axes')}"
                 )
         names = tuple(
             "" if x is None else formal.name for formal, x in zip(_formals(operator, operands), operands, strict=True)
@@ -182,7 +182,7 @@ def _formals(operator: SchemaOperator[Any], operands: Sequence[Any]) -> list[For
     """The formal of each operand; the last formal also stands for all further operands."""
     formals = operator.schema.inputs
     if len(operands) and not formals:
-        raise SignatureError(f"{operator.version}: takes no inputs, but {len(operands)} were given")
+        raise SignatureError(f"{operator.version}: takes no inputs, but got {len(operands)}")
     return [formal_of(formals, i) for i in range(len(operands))]
 
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from jaxops.dtypes import canonical
-from jaxops.errors import ArgumentError, DTypeError, SignatureError, UnsupportedError, describe
+from jaxops.errors import ArgumentError, DTypeError, SignatureError, UnsupportedError, amount, describe
 from jaxops.frontend.schema import Formal, Schema, formal_of
 from jaxops.frontend.signature_operator import RESERVED, SignatureOperator
 from jaxops.signature import ELEMENT_TYPE, marks
@@ -128,12 +128,12 @@ class SchemaOperator(SignatureOperator, Generic[S]):
                 )
         if not _within(len(present), self.schema.input_counts):
             raise SignatureError(
-                f"{self.version}: {len(present)} inputs were given, but the version takes "
+                f"{self.version}: got {amount(len(present), 'input')}, but the version takes "
                 f"{_range(self.schema.input_counts)}: {names}; its attributes are {list(self.schema.attributes)}"
             )
         if not _within(n_outputs, self.schema.output_counts):
             raise SignatureError(
-                f"{self.version}: {n_outputs} outputs were asked for, but the version has "
+                f"{self.version}: {amount(n_outputs, 'output')} asked for, but the version has "
                 f"{_range(self.schema.output_counts)}"
             )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from jaxops.errors import SignatureError
+from jaxops.errors import SignatureError, amount
 from jaxops.signature import (
     KEEPS_SIZES,
     OF_INPUTS,
@@ -119,7 +119,7 @@ class SignatureOperator:
             signature.bind(*self._arguments(inputs), **attributes, **dict.fromkeys(reserved))
         except TypeError as error:
             raise SignatureError(
-                f"{self.name}: {error}; the node has {len(inputs)} inputs and the attributes "
+                f"{self.name}: {error}; the node has {amount(len(inputs), 'input')} and the attributes "
                 f"{sorted(attributes) or 'none'}, the function is {self.name}{signature}"
             ) from error
 

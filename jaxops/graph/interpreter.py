@@ -19,6 +19,7 @@ from jaxops.errors import (
     TooLargeError,
     UnboundedError,
     UnsupportedError,
+    amount,
     describe,
     symbols_in,
 )
@@ -269,7 +270,8 @@ def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: 
     operator.check_results(outputs)
     bounded_results(operator.name, jax.tree.leaves(outputs))
     if len(outputs) < len(node.outputs):
-        raise SignatureError(f"{operator.name}: returned {len(outputs)} outputs, but the node has {len(node.outputs)}")
+        returned = amount(len(outputs), "output")
+        raise SignatureError(f"{operator.name}: returned {returned}, but the node has {len(node.outputs)}")
     return outputs
 
 

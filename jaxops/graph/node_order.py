@@ -7,7 +7,7 @@ import dataclasses
 import heapq
 from collections.abc import Mapping
 
-from jaxops.errors import ModelError, SignatureError
+from jaxops.errors import ModelError, SignatureError, amount
 from jaxops.graph.nodes import Graph, Node
 
 
@@ -111,16 +111,16 @@ def check_subgraph(node: Node, name: str, graph: Graph) -> None:
     count = node.attributes.get(flow.not_carried, 1)
     if not 1 <= count <= max(len(node.inputs), 1):
         raise SignatureError(
-            f"{node.operator.name}: `{flow.not_carried}` is {count}; of {len(node.inputs)} inputs, 1 to "
+            f"{node.operator.name}: `{flow.not_carried}` is {count}; of {amount(len(node.inputs), 'input')}, 1 to "
             f"{len(node.inputs)} may be scanned"
         )
     takes = 0 if flow.first is None else max(len(node.inputs) - flow.first, 2 * flow.leading)
     gives = flow.leading + len(node.outputs)
     if flow.modifies:
         takes = gives = 1
-    for nouns, values, expected in (("inputs", graph.inputs, takes), ("outputs", graph.outputs, gives)):
+    for noun, values, expected in (("input", graph.inputs, takes), ("output", graph.outputs, gives)):
         if len(values) != expected:
             raise ModelError(
-                f"{node.operator.name}: the graph `{name}` has {len(values)} {nouns}, but the node hands over "
+                f"{node.operator.name}: the graph `{name}` has {amount(len(values), noun)}, but the node hands over "
                 f"{expected}: {', '.join(v.name for v in values) or 'none'}"
             )

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from jaxops.errors import ModelError, SignatureError, UnsupportedError
+from jaxops.errors import ModelError, SignatureError, UnsupportedError, amount
 from jaxops.frontend.custom_operators import CustomOperator, custom_operators
 from jaxops.frontend.integer_types import with_integer_types
 from jaxops.frontend.missing_operators import MissingOperators
@@ -163,8 +163,8 @@ class _Binder:
         graph = called.graph
         if len(node.inputs) > len(graph.inputs) or len(node.outputs) > len(graph.outputs):
             raise SignatureError(
-                f"{asked.name}: {len(node.inputs)} inputs and {len(node.outputs)} outputs, but the function has "
-                f"{len(graph.inputs)} and {len(graph.outputs)}"
+                f"{asked.name}: {amount(len(node.inputs), 'input')} and {amount(len(node.outputs), 'output')}, but the "
+                f"function has {len(graph.inputs)} and {len(graph.outputs)}"
             )
         key = asked, _frozen(attributes)
         if key not in self.bodies:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from jaxops.errors import ModelError
+from jaxops.errors import ModelError, amount
 from jaxops.openvino.ir import Layer, Net
 
 # A layer by its id, and the position of one of its ports among its inputs or outputs: ids of ports are any numbers.
@@ -89,7 +89,7 @@ def _needed(layers: Mapping[int, Layer], sources: Mapping[Place, Place], where: 
         raise ModelError(f"{where}: the model has no Result, so it computes nothing")
     for sink in sinks:
         if sink.type.lower() == "result" and len(sink.inputs) != 1:
-            raise ModelError(f"{where}: {sink.title} has {len(sink.inputs)} inputs; it takes one")
+            raise ModelError(f"{where}: {sink.title} has {amount(len(sink.inputs), 'input')}; it takes one")
     finished: set[int] = set()
     for sink in sinks:
         # Layers on the way from the sink to here, each with the position of its input that is looked at next.

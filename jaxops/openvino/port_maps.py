@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jaxops.errors import ModelError
+from jaxops.errors import ModelError, amount
 from jaxops.graph.nodes import Node, Value
 from jaxops.openvino import texts
 from jaxops.openvino.element_types import element_type
@@ -226,5 +226,7 @@ class _Maps:
         if len({port.external for port in ports}) != len(ports):
             raise self.problem("two <output> have the same external_port_id")
         if len(ports) != len(self._layer.outputs):
-            raise self.problem(f"{len(ports)} values leave, but the layer has {len(self._layer.outputs)} outputs")
+            raise self.problem(
+                f"{len(ports)} values leave, but the layer has {amount(len(self._layer.outputs), 'output')}"
+            )
         return sorted(ports, key=lambda port: port.external)

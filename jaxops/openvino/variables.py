@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from jaxops.errors import ModelError, UnsupportedError
+from jaxops.errors import ModelError, UnsupportedError, amount
 from jaxops.graph.nodes import Value
 from jaxops.openvino import texts
 from jaxops.openvino.element_types import element_type, port_type
@@ -64,9 +64,10 @@ def _by_name(layers: Iterable[Layer], where: str) -> dict[str, Layer]:
             )
         least = sum(formal.option == "single" for formal in schema.inputs)
         if not least <= len(layer.inputs) <= len(schema.inputs):
+            most = len(schema.inputs)
+            inputs = amount(most, "input") if least == most else f"{least} to {most} inputs"
             raise ModelError(
-                f"{where}: {layer.title}: {schema.name}-{schema.since} takes {least} to {len(schema.inputs)} inputs, "
-                f"not {len(layer.inputs)}"
+                f"{where}: {layer.title}: {schema.name}-{schema.since} takes {inputs}, not {len(layer.inputs)}"
             )
         by_name[name] = layer
     return by_name

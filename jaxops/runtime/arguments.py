@@ -19,6 +19,7 @@ from jaxops.errors import (
     ShapeError,
     SignatureError,
     StaticError,
+    amount,
     describe,
 )
 from jaxops.graph.declared_sizes import limits_text, within
@@ -69,7 +70,8 @@ class InputBinder:
         if len(inputs) == len(names) and not named:  # the usual case
             return self._checked({f.name: to_operand(f, value) for f, value in zip(self._inputs, inputs, strict=True)})
         if len(inputs) > len(names):
-            raise SignatureError(f"the model has {len(names)} inputs {names}, but {len(inputs)} were given")
+            has = amount(len(names), "input")
+            raise SignatureError(f"the model has {has} {names}, but got {len(inputs)}")
         by_name = dict(zip(names, inputs, strict=False))
         for name, value in named.items():
             name = self._aliases.get(name, name)
@@ -298,7 +300,7 @@ def _check_shape(formal: Value, sizes: tuple[Any, ...]) -> None:
     for axis, limits in formal.limits:
         if type(sizes[axis]) is int and not within(sizes[axis], limits):
             raise ShapeError(
-                f"input '{formal.name}' has {sizes[axis]} elements on axis {axis}, but the model takes "
+                f"input '{formal.name}' has {amount(sizes[axis], 'element')} on axis {axis}, but the model takes "
                 f"{limits_text(limits)}: {formal}"
             )
 

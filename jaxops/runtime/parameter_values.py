@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from jaxops.dtypes import as_canonical, as_traced, canonical, stand_in
-from jaxops.errors import DTypeError, JaxopsError, ShapeError, SignatureError
+from jaxops.errors import DTypeError, JaxopsError, ShapeError, SignatureError, amount
 from jaxops.graph.nodes import Tensor
 from jaxops.lazy_array import READERS, Unread
 from jaxops.progress import progress
@@ -47,7 +47,7 @@ class Weights:
         """
         if len(self.params) == len(self.tensors):
             return self.params
-        work = progress(f"reading {len(self.tensors)} parameters")
+        work = progress(f"reading {amount(len(self.tensors), 'parameter')}")
         with work, self._lock, ThreadPoolExecutor(1 if self.shardings else READERS) as executor:
             by_name, missing = self._by_name(), [name for name in self.tensors if name not in self.params]
             arrays = executor.map(lambda name: by_name[name].read_once(), missing)

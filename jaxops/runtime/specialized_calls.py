@@ -20,7 +20,7 @@ from jaxops.compiler.run.prepare_weights import WeightProgram
 from jaxops.compiler.run.repeated_layers import SegmentedProgram
 from jaxops.compiler.run.specialized import CacheEntry, ProgramCache, compiled, jitted
 from jaxops.dtypes import as_canonical, canonical
-from jaxops.errors import OutOfRangeError
+from jaxops.errors import OutOfRangeError, amount
 from jaxops.garbage import garbage_later
 from jaxops.graph.nodes import Graph, Value
 from jaxops.kernels.target import this_machine
@@ -205,7 +205,7 @@ class SpecializedCalls:
 
     def __str__(self) -> str:
         size = sum(x.nbytes for x in self.values)
-        return f"{len(self.values)} values of {size:,} bytes, computed once from parameters"
+        return f"{amount(len(self.values), 'value')} of {amount(size, 'byte')}, computed once from parameters"
 
     def _executable(
         self, cache: CallCache, key: Any, static: tuple[Any, ...], inputs: Any, rng: Any, leaves: list[Any]

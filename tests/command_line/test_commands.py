@@ -80,7 +80,7 @@ def test_show_picks_nodes(model, capsys):
     printed = capsys.readouterr().out
     assert "y = Cast(k, to=" in printed
     assert "Add" not in printed
-    assert "… 1 more nodes" in printed
+    assert "… 1 more node" in printed
 
 
 def test_summary_counts(model, capsys):

@@ -93,7 +93,7 @@ def test_errors(operators, error, text):
 
 
 def test_fewer_results_than_outputs():
-    with pytest.raises(SignatureError, match="Scaled: returned 1 outputs, but the node has 2"):
+    with pytest.raises(SignatureError, match="Scaled: returned 1 output, but the node has 2"):
         own(lambda *x, **attributes: x[0])(X)
 
 

@@ -17,11 +17,11 @@ def test_rows_are_counted_and_sorted():
         "Abs       opset1  1        1      supported, by the standard's function body",
         "Relu      opset1  1        3      supported",
         "Swish     opset1  -        2      missing: not in opset 1",
-        "net: 3 operators, 6 nodes; 1 operators with 2 nodes are missing",
+        "net: 3 operators, 6 nodes; 1 operator with 2 nodes is missing",
     ]
 
 
 def test_nothing_is_missing():
     check = Check.of("net", Counter([Row("Relu", "opset1", 1, 0, "function")]))
     assert not check.missing
-    assert str(check).endswith("net: 1 operators, 1 nodes; jaxops has them all")
+    assert str(check).endswith("net: 1 operator, 1 node; jaxops has them all")

@@ -82,9 +82,9 @@ def test_the_schema_says_names_and_counts():
     two = SchemaOperator(PlainSchema("Two", 1, [Formal("xs", "T", FLOATS, "variadic", 2)], [], {}), concat, 1)
     for operator, present, outputs, text in [
         (JOIN, [], 1, "Join-3: input 0 `data` is missing"),
-        (COUNT, [True, True, True], 1, "Count-1: 3 inputs were given, but the version takes 1 to 2"),
-        (COUNT, [True], 3, "Count-1: 3 outputs were asked for, but the version has 1 to 2"),
-        (two, [True], 0, "Two-1: 1 inputs were given, but the version takes at least 2"),
+        (COUNT, [True, True, True], 1, "Count-1: got 3 inputs, but the version takes 1 to 2"),
+        (COUNT, [True], 3, "Count-1: 3 outputs asked for, but the version has 1 to 2"),
+        (two, [True], 0, "Two-1: got 1 input, but the version takes at least 2"),
     ]:
         with pytest.raises(SignatureError, match=text):
             operator.check_arity(present, outputs)

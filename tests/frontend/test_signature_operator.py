@@ -45,7 +45,7 @@ def test_what_a_node_asks_for_and_the_key_are_no_attributes():
     operator = SignatureOperator("Listed", listed, variadic=True)
     assert operator.call([1, 2], {}, n_outputs=3, rng="key") == ([1, 2], 3, "key")
     operator.check_node(["a", "b"], {})
-    with pytest.raises(SignatureError, match=r"Listed: .*'mode'; the node has 1 inputs and the attributes \['mode'\]"):
+    with pytest.raises(SignatureError, match=r"Listed: .*'mode'; the node has 1 input and the attributes \['mode'\]"):
         operator.check_node(["a"], {"mode": 1})
 
 

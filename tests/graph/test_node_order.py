@@ -77,7 +77,7 @@ def test_the_graph_around_may_define_a_name():
     [
         (Subgraph(first=1), "x", None, ""),
         (Subgraph(first=1), "", ModelError, "has 0 inputs, but the node hands over 1: none"),
-        (Subgraph(), "x", ModelError, "has 1 inputs, but the node hands over 0: x"),
+        (Subgraph(), "x", ModelError, "has 1 input, but the node hands over 0: x"),
         (Subgraph(first=1, not_carried="count"), "x", SignatureError, "`count` is 7; of 2 inputs, 1 to 2 may be"),
         (Subgraph(several=True), "x x x", None, ""),
     ],

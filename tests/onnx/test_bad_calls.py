@@ -16,7 +16,7 @@ ADD = load(build(node("Add", ["x", "w"], ["y"], node_name="add"), initializers=[
 EXPECTS = r"the model expects x: float32\[N, 3\]"
 CALLS = [
     ((), {}, SignatureError, r"input 'x' is missing; the inputs are \['x'\]"),
-    ((X, X), {}, SignatureError, r"the model has 1 inputs \['x'\], but 2 were given"),
+    ((X, X), {}, SignatureError, r"the model has 1 input \['x'\], but got 2"),
     ((), {"q": X}, SignatureError, r"the model has no input 'q'; its inputs are \['x'\]"),
     ((X,), {"x": X}, SignatureError, "input 'x' was given twice, by position and by name"),
     ((X,), {"w": X}, SignatureError, "the model has no input 'w'"),

@@ -135,7 +135,7 @@ def test_a_model_without_imports_is_of_opset_1():
     assert load(old).opsets == {"": 1}
     old = build(node("Reshape", ["x", "s"], ["y"]), opsets=(), initializers=[tensor([6], "s")])
     old.ir_version = 2
-    with pytest.raises(SignatureError, match="2 inputs were given, but the version takes 1:"):
+    with pytest.raises(SignatureError, match="got 2 inputs, but the version takes 1:"):
         load(old)
 
 
@@ -145,8 +145,8 @@ def test_a_model_without_imports_is_of_opset_1():
 NODES = [
     (node("Reshape", ["x"], ["y"], node_name="r"), SignatureError, "Reshape-14: input 1 `shape` is missing"),
     (node("Reshape", ["", "x"], ["y"], node_name="r"), SignatureError, "Reshape-14: input 0 `data` is missing"),
-    (node("Relu", ["x", "x"], ["y"], node_name="r"), SignatureError, "Relu-14: 2 inputs were given"),
-    (node("Relu", ["x"], ["y", "z"], node_name="r"), SignatureError, "Relu-14: 2 outputs were asked for"),
+    (node("Relu", ["x", "x"], ["y"], node_name="r"), SignatureError, "Relu-14: got 2 inputs"),
+    (node("Relu", ["x"], ["y", "z"], node_name="r"), SignatureError, "Relu-14: 2 outputs asked for"),
     (node("Flatten", ["x"], ["y"], node_name="r", foo=1), SignatureError, "Flatten-13: unknown attribute `foo`"),
     (node("Concat", ["x"], ["y"], node_name="r"), SignatureError, "Concat-13: required attribute `axis` is missing"),
     (node("Flatten", ["x"], ["y"], node_name="r", axis=1.5), ArgumentError, "`axis` is 1.5; it must be of type INT"),
@@ -266,8 +266,8 @@ SELF = function("F", ["a"], node("F", ["a"], ["b"], domain="loc"))
 FUNCTIONS = [
     ([SELF], node("F", ["x"], ["y"], domain="loc"), ModelError, "the function F calls itself"),
     ([A, B], node("A", ["x"], ["y"], domain="loc"), ModelError, "the function A calls itself"),
-    ([F], node("F", ["x", "x"], ["y"], domain="loc"), SignatureError, "2 inputs and 1 outputs, but the function has 1"),
-    ([F], node("F", ["x"], ["y", "z"], domain="loc"), SignatureError, "1 inputs and 2 outputs, but the function has 1"),
+    ([F], node("F", ["x", "x"], ["y"], domain="loc"), SignatureError, "2 inputs and 1 output, but the function has 1"),
+    ([F], node("F", ["x"], ["y", "z"], domain="loc"), SignatureError, "1 input and 2 outputs, but the function has 1"),
     ([F], node("F", ["x"], ["y"], domain="loc", k=1), SignatureError, "F: the function has no attribute `k`"),
     ([F, F], node("F", ["x"], ["y"], domain="loc"), ModelError, "the function 'F' of domain 'loc' is defined twice"),
     (

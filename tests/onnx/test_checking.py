@@ -68,7 +68,7 @@ def test_the_table():
     assert "missing: deprecated since opset 10" in text
     assert text.splitlines()[-1] == "g: 8 operators, 12 nodes; 3 operators with 4 nodes are missing"
     fine = check(build(node("Relu", ["x"], ["y"])))
-    assert str(fine).endswith("g: 1 operators, 1 nodes; jaxops has them all")
+    assert str(fine).endswith("g: 1 operator, 1 node; jaxops has them all")
     assert (len(fine), fine.missing) == (1, ())
 
 

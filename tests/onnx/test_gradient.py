@@ -141,7 +141,7 @@ BAD = [
     (
         [gradient(["x"], ["o"], xs=["x", "w"], y="y")],
         SignatureError,
-        "gradient: 1 inputs, but `xs` and `zs` name 2 val",
+        "gradient: 1 input, but `xs` and `zs` name 2 val",
     ),
     ([gradient(["x"], ["o"], xs=["x"])], SignatureError, "Gradient-1: required attribute `y` is missing"),
     (

@@ -20,19 +20,19 @@ def scalar(value):
     return (np.asarray(value),)
 
 
-RANKS = "must have {} axes at least"
+RANKS = "must have at least {} ax[ei]s"
 BAD = [
     ("GroupConvolution", 1, [X, (ONE,)], STRIDES, ShapeError, r"`filters` of \(3,\) " + RANKS.format(2)),
     ("GroupConvolutionBackpropData", 1, [X, (ONE,)], STRIDES, ShapeError, r"`filters` of \(3,\) " + RANKS.format(2)),
     *[
         (
             *("ConvolutionBackpropData", 1, [X, (np.ones((4, 2, 3, 3), "f4"),)], {**STRIDES, name: [1, 1, 1]}),
-            *(ArgumentError, rf"`{name}` has 3 numbers, but there are 2 spatial axes"),
+            *(ArgumentError, rf"`{name}` has 3 numbers; it must have 2, one per spatial axis"),
         )
         for name in ("dilations", "output_padding")
     ],
-    ("MaxPool", 1, [X], {**POOL, "strides": [1]}, ArgumentError, "`strides` has 1 numbers, but there are 2 spatial ax"),
-    ("AvgPool", 1, [ONE], {**POOL, "exclude-pad": True}, ArgumentError, "has 2 numbers, but there are 0 spatial axes"),
+    ("MaxPool", 1, [X], {**POOL, "strides": [1]}, ArgumentError, "`strides` has 1 number; it must have 2, one per"),
+    ("AvgPool", 1, [ONE], {**POOL, "exclude-pad": True}, ArgumentError, "has 2 numbers; it must have 0, one per"),
     ("RDFT", 9, [X, (np.zeros(0, "i8"),)], {}, ShapeError, "RDFT: `axes` is empty"),
     ("IRDFT", 9, [X, scalar([9])], {}, AxisError, "IRDFT: .*9"),
     ("LRN", 1, [X, scalar([4])], {"alpha": 1, "beta": 1, "bias": 1, "size": 3}, AxisError, "LRN: .*4"),
@@ -45,7 +45,7 @@ BAD = [
     ("Range", 1, [(np.arange(3),), scalar(9), scalar(1)], {}, ShapeError, "must be one number each, got 3"),
     (
         *("StridedSlice", 1, [ONE, scalar([0]), scalar([1, 2]), scalar([1])], {"begin_mask": "", "end_mask": ""}),
-        *(ShapeError, "`begin` has 1 numbers, `end` 2, `stride` 1"),
+        *(ShapeError, "`begin` has 1 number, `end` 2, `stride` 1"),
     ),
     ("EmbeddingSegmentsSum", 3, [X, scalar([0]), scalar([0])], {}, SignatureError, "`num_segments` is missing"),
     ("Interpolate", 11, [X, scalar([-2, 3]), AXES], {

@@ -36,7 +36,7 @@ def test_a_call_within_the_limits():
     ("sizes", "problem"),
     [
         ((9, 3, 4), r"input 'x' has 9 elements on axis 0, but the model takes 2 to 8: x: float32\[x_0, 3, x_2\]"),
-        ((1, 3, 4), "input 'x' has 1 elements on axis 0, but the model takes 2 to 8"),
+        ((1, 3, 4), "input 'x' has 1 element on axis 0, but the model takes 2 to 8"),
         ((2, 3, 3), "input 'x' has 3 elements on axis 2, but the model takes 4 or more"),
     ],
 )

@@ -175,7 +175,7 @@ def bad(reads=1, assigns=1, inputs=0, opset: int | str = 6, **other):
         (bad(variable_type="f99"), "`variable_type`: unknown element type 'f99'"),
         (bad(variable_shape="2,x"), "`variable_shape`"),
         (bad(inputs=2), "ReadValue-6 takes 0 to 1 inputs, not 2"),
-        (bad(opset=3), "ReadValue-3 takes 1 to 1 inputs, not 0"),
+        (bad(opset=3), "ReadValue-3 takes 1 input, not 0"),
     ],
 )
 def test_bad_variables(file, message):

@@ -271,7 +271,7 @@ NAMED = [
     (
         lambda: np.asarray(jo.ml.array_feature_extractor(np.array(["a"], object), jnp.array([1]))),
         BoundsError,
-        "strings: an index that chooses one of 1 strings is out of range",
+        "strings: an index that chooses one of 1 string is out of range",
     ),
     (lambda: jo.bernoulli(F / 9, rng=3), ArgumentError, r"bernoulli: `rng` is 3; it must be one random key, such as"),
     (lambda: jo.if_(np.array(True), 3, len), ArgumentError, "if_: `then_branch` is 3; it must be a function"),

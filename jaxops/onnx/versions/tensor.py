@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxops import ops
 from jaxops.attributes import axis as resolve_axis, whole_numbers
-from jaxops.errors import ArgumentError, AxisError, ShapeError, SignatureError, shape_text
+from jaxops.errors import ArgumentError, AxisError, ShapeError, SignatureError, amount, shape_text
 from jaxops.onnx.registry import version
 from jaxops.ops.tensor.grids import GridMode
 from jaxops.ops.tensor.resizing import NearestMode
@@ -38,7 +38,9 @@ def _even_split(input: Array, split: Any, axis: int, n_outputs: int) -> tuple[Ar
 def _listed_split(input: Array, split: Any, axis: int, n_outputs: int) -> tuple[Array, ...]:
     lengths = np.size(split)  # ops.split refuses what is not 1-D
     if n_outputs and not agree("split: the number of lengths in `split` and that of outputs", lengths, n_outputs):
-        raise SignatureError(f"split: `split` holds {lengths} lengths, but {n_outputs} outputs are asked for")
+        raise SignatureError(
+            f"split: `split` holds {amount(lengths, 'length')}, but {amount(n_outputs, 'output')} asked for"
+        )
     return ops.split(input, split, axis=axis)
 
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxops.dtypes import floating
-from jaxops.errors import SignatureError
+from jaxops.errors import SignatureError, amount
 from jaxops.onnx.registry import version
 from jaxops.signature import Subgraph
 from jaxops.static import Array
@@ -27,7 +27,9 @@ def gradient_1(
     differentiated: the nodes that lead from xs and zs to y, see `jaxops.onnx.gradient_node`.
     """
     if len(inputs) != len(xs) + len(zs):
-        raise SignatureError(f"gradient: {len(inputs)} inputs, but `xs` and `zs` name {len(xs) + len(zs)} values")
+        raise SignatureError(
+            f"gradient: {amount(len(inputs), 'input')}, but `xs` and `zs` name {amount(len(xs) + len(zs), 'value')}"
+        )
     by = floating("gradient", **dict(zip(xs, inputs, strict=False)))
     others = inputs[len(xs) :]
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from jaxops import ops
-from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.errors import ArgumentError, ShapeError, amount, shape_text
 from jaxops.static import array, is_symbolic, known
 
 AutoBroadcast: TypeAlias = Literal["none", "numpy", "pdpd"]
@@ -49,7 +49,7 @@ def with_axes(op: str, name: str, value: Any, least: int) -> Any:
     """An array. Raises ShapeError for one of fewer axes."""
     x = array(value)
     if x.ndim < least:
-        raise ShapeError(f"{op}: `{name}` of {shape_text(x.shape)} must have {least} axes at least")
+        raise ShapeError(f"{op}: `{name}` of {shape_text(x.shape)} must have at least {amount(least, 'axis', 'axes')}")
     return x
 
 
@@ -57,7 +57,9 @@ def of_axes(op: str, rank: int, **numbers: Sequence[Any]) -> None:
     """Raises ArgumentError for lists that do not have a number for each of the spatial axes."""
     for name, values in numbers.items():
         if len(values) != rank:
-            raise ArgumentError(f"{op}: `{name}` has {len(values)} numbers, but there are {rank} spatial axes")
+            raise ArgumentError(
+                f"{op}: `{name}` has {amount(len(values), 'number')}; it must have {rank}, one per spatial axis"
+            )
 
 
 def scalar_like(x: Any, value: Any) -> np.ndarray:
@@ -73,5 +75,5 @@ def window(
         return {"auto_pad": _AUTO_PADS[auto_pad]}
     begin, end = (tuple(pads or ()) or (0,) * rank for pads in (pads_begin, pads_end))
     if len(begin) != len(end):
-        raise ArgumentError(f"`pads_begin` has {len(begin)} numbers, `pads_end` {len(end)}")
+        raise ArgumentError(f"`pads_begin` has {amount(len(begin), 'number')}, `pads_end` {len(end)}")
     return {"pads": (*begin, *end)}

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from jaxops import ops
-from jaxops.errors import ShapeError
+from jaxops.errors import ShapeError, amount
 from jaxops.openvino.registry import version
 from jaxops.openvino.versions.arguments import AutoPad, of_axes, scalar_like, vector, window, with_axes
 from jaxops.shapes.arithmetic import ceiled, greater_or_equal
@@ -173,7 +173,8 @@ def _transposed_convolution(
             begins = ends = (0,) * rank
     else:
         if asked.size != rank:
-            raise ShapeError(f"`output_shape` has {asked.size} numbers, but there are {rank} spatial axes")
+            has = amount(asked.size, "number")
+            raise ShapeError(f"`output_shape` has {has}; it must have {rank}, one per spatial axis")
         totals = [f - o + e for f, o, e in zip(full, asked.tolist(), extra, strict=True)]
         begins = tuple(_first_pad(auto_pad, total, begin) for total, begin in zip(totals, begins, strict=True))
         ends = tuple(total - begin for total, begin in zip(totals, begins, strict=True))

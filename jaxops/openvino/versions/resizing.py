@@ -8,7 +8,7 @@ import numpy as np
 from jaxops import ops
 from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import is_float
-from jaxops.errors import ArgumentError, ShapeError
+from jaxops.errors import ArgumentError, ShapeError, amount
 from jaxops.openvino.registry import version
 from jaxops.openvino.versions.arguments import vector
 from jaxops.ops.common.interpolation_weights import Coordinates, Nearest, ResizedAxis, Sampling, some_axis_shrinks
@@ -41,7 +41,8 @@ def interpolate_11(
     numbers = vector("Interpolate", "sizes_or_scales", sizes_or_scales).tolist()
     if len(numbers) != len(chosen):
         raise ShapeError(
-            f"Interpolate: `sizes` or `scales` has {len(numbers)} numbers, but there are {len(chosen)} axes"
+            f"Interpolate: `sizes` or `scales` has {amount(len(numbers), 'number')}; it must have {len(chosen)}, "
+            "one per axis"
         )
     return _resized(
         x, [_axis(x, axis, n, shape_calculation_mode) for axis, n in zip(chosen, numbers, strict=True)], how

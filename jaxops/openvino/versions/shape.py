@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxops import ops
 from jaxops.attributes import axis as resolve_axis
-from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.errors import ArgumentError, ShapeError, amount, shape_text
 from jaxops.openvino.registry import version
 from jaxops.openvino.versions.arguments import single, vector
 from jaxops.shapes.arithmetic import equal
@@ -34,7 +34,8 @@ def reshape(data: Array, shape: Static, *, special_zero: bool) -> Array:
     x = array(data)
     copied = [i for i, size in enumerate(sizes) if special_zero and _is(size, 0)]
     if copied and copied[-1] >= x.ndim:
-        raise ShapeError(f"Reshape: `shape` copies axis {copied[-1]}, but {shape_text(x.shape)} has {x.ndim} axes")
+        has = amount(x.ndim, "axis", "axes")
+        raise ShapeError(f"Reshape: `shape` copies axis {copied[-1]}, but {shape_text(x.shape)} has {has}")
     new = [x.shape[i] if i in copied else size for i, size in enumerate(sizes)]
     if any(_is(size, -1) for size in new) and any(_is(size, 0) for size in new):
         # Nothing says how many parts of nothing there are. As OpenVINO: what is left of the sizes that are not copied.
@@ -121,13 +122,15 @@ def strided_slice(
     strides = np.ones(begins.size, np.int64) if stride is None else vector("StridedSlice", "stride", stride)
     count = begins.size
     if ends.size != count or strides.size != count:
-        raise ShapeError(f"StridedSlice: `begin` has {count} numbers, `end` {ends.size}, `stride` {strides.size}")
+        has = amount(count, "number")
+        raise ShapeError(f"StridedSlice: `begin` has {has}, `end` {ends.size}, `stride` {strides.size}")
     masks = (begin_mask, end_mask, new_axis_mask, shrink_axis_mask, ellipsis_mask)
     ignored_begin, ignored_end, new, shrunk, ellipsis = ([*map(bool, mask), *[False] * count][:count] for mask in masks)
     first = ellipsis.index(True) if True in ellipsis else count
     taking = [i for i in range(count) if not ellipsis[i] and not new[i]]
     if len(taking) > x.ndim:
-        raise ShapeError(f"StridedSlice: `begin` slices {len(taking)} axes, but {shape_text(x.shape)} has {x.ndim}")
+        slices = amount(len(taking), "axis", "axes")
+        raise ShapeError(f"StridedSlice: `begin` slices {slices}, but {shape_text(x.shape)} has {x.ndim}")
     skipped = x.ndim - len(taking)
     starts: list[Any] = []
     stops: list[Any] = []

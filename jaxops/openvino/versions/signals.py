@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxops import ops
 from jaxops.attributes import axis as resolve_axis
-from jaxops.errors import ShapeError
+from jaxops.errors import ShapeError, amount
 from jaxops.openvino.registry import version
 from jaxops.openvino.versions.arguments import scalar_like, single, vector
 from jaxops.signature import Static
@@ -21,7 +21,9 @@ def _axes_and_sizes(op: str, x: Any, axes: Any, signal_size: Any, rank: int) -> 
         return [(axis, None) for axis in chosen]
     sizes = vector(op, "signal_size", signal_size).tolist()
     if len(sizes) != len(chosen):
-        raise ShapeError(f"{op}: `signal_size` has {len(sizes)} numbers for {len(chosen)} axes")
+        raise ShapeError(
+            f"{op}: `signal_size` has {amount(len(sizes), 'number')} for {amount(len(chosen), 'axis', 'axes')}"
+        )
     return [(axis, None if size == -1 else size) for axis, size in zip(chosen, sizes, strict=True)]
 
 

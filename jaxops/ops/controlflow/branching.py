@@ -9,7 +9,7 @@ import jax.numpy as jnp  # noqa: F401 - the doctests use it
 import numpy as np  # noqa: F401 - the doctests use it
 from jax import lax
 
-from jaxops.errors import ShapeError, SignatureError
+from jaxops.errors import ShapeError, SignatureError, amount
 from jaxops.ops.controlflow.state import carried, condition, difference, value_text
 from jaxops.signature import Subgraph
 from jaxops.static import FromSizes
@@ -60,7 +60,8 @@ def if_(cond: Any, then_branch: Branch, else_branch: Branch) -> tuple[Any, ...]:
 
 def _check_branches(then_branch: list[Any], else_branch: list[Any]) -> None:
     if len(then_branch) != len(else_branch):
-        raise SignatureError(f"if_: then_branch has {len(then_branch)} outputs, else_branch {len(else_branch)}")
+        outputs = amount(len(then_branch), "output")
+        raise SignatureError(f"if_: then_branch has {outputs}, else_branch {len(else_branch)}")
     for position, (then_value, else_value) in enumerate(zip(then_branch, else_branch, strict=True)):
         kind = difference(then_value, else_value)
         if kind:

@@ -15,7 +15,16 @@ from jax import lax
 
 from jaxops.attributes import integer
 from jaxops.dtypes import as_traced, canonical
-from jaxops.errors import ArgumentError, JaxopsError, ShapeError, SignatureError, SizeError, StaticError, describe
+from jaxops.errors import (
+    ArgumentError,
+    JaxopsError,
+    ShapeError,
+    SignatureError,
+    SizeError,
+    StaticError,
+    amount,
+    describe,
+)
 from jaxops.lazy_sequences import GrowingSequence, SplitSequence
 from jaxops.memory import bounded
 from jaxops.ops.common.result_sizes import bounded_like, check_counts
@@ -68,9 +77,8 @@ def loop(m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, rng: Any = 
         after = after if isinstance(after, FromSizes) else value_of(after)
         values = list(map(value_of, values))
         if len(values) < len(state):
-            raise SignatureError(
-                f"loop: body returns {len(values)} values after the condition, but the state has {len(state)}"
-            )
+            returned = amount(len(values), "value")
+            raise SignatureError(f"loop: body returns {returned} after the condition, but the state has {len(state)}")
         return after, values[: len(state)], values[len(state) :]
 
     keep = True if cond is None else condition("loop", "`cond`", cond)
@@ -90,7 +98,8 @@ def _collecting(job: "_Loop", growing: list[int]) -> tuple[Any, ...]:
         return job.run()
     except Undecided as error:
         raise SizeError(
-            f"loop: {job.count} iterations change the length of a sequence that body reads; body may only append to it",
+            f"loop: {job.count} iterations change the length of a sequence; body may only append to it, and not in a "
+            "branch with a traced condition",
             job.count,
         ) from error
 

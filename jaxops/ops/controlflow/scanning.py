@@ -11,7 +11,7 @@ from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, flag, integer, ints
 from jaxops.dtypes import as_traced
-from jaxops.errors import ArgumentError, ShapeError, SignatureError, shape_text
+from jaxops.errors import ArgumentError, ShapeError, SignatureError, amount, shape_text
 from jaxops.ops.controlflow.state import has_strings, rows_of, same_state, value_of
 from jaxops.ops.tensor.reordering import transpose
 from jaxops.signature import Subgraph
@@ -57,7 +57,7 @@ def scan(
     count = integer("scan", "num_scan_inputs", num_scan_inputs)
     if not 1 <= count <= len(values):
         raise SignatureError(
-            f"scan: `num_scan_inputs` is {count}; of {len(values)} operands 1 to {len(values)} may be inputs"
+            f"scan: `num_scan_inputs` is {count}; of {amount(len(values), 'operand')} 1 to {len(values)} may be inputs"
         )
     if rng is not None:
         values, body = [rng, *values], _drawing(body)
@@ -73,7 +73,8 @@ def scan(
     def step(state: Sequence[Any], slices: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         values = [value_of(value) for value in body(*state, *slices)]
         if len(values) < len(state):
-            raise SignatureError(f"scan: body returns {len(values)} values, but the state has {len(state)}")
+            returned = amount(len(values), "value")
+            raise SignatureError(f"scan: body returns {returned}, but the state has {len(state)}")
         return values[: len(state)], values[len(state) :]
 
     last, stacked = _scan(state, rows, length, step)
@@ -100,7 +101,8 @@ def _listed(name: str, values: Ints | None, count: int) -> tuple[int, ...]:
     numbers = (0,) * count if values is None else ints("scan", name, values)
     if len(numbers) != count:
         each = "scan input" if "input" in name else "scan output"
-        raise SignatureError(f"scan: `{name}` {numbers} has {len(numbers)} values; it needs {count}, one per {each}")
+        has = amount(len(numbers), "value")
+        raise SignatureError(f"scan: `{name}` {numbers} has {has}; it needs {count}, one per {each}")
     return numbers
 
 

@@ -10,7 +10,7 @@ from jax import lax
 
 from jaxops.attributes import ints
 from jaxops.dtypes import accumulation_type, floating
-from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.errors import ArgumentError, ShapeError, amount, shape_text
 from jaxops.ops.tensor.slicing import slice as slice_
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.signature import StaticInts, operator
@@ -101,7 +101,11 @@ def image_scaler(input: Array, *, bias: Sequence[float], scale: float = 1.0) -> 
 @jit_if_concrete
 def _image_scaler(x: jax.Array, bias: tuple[float, ...], scale: float) -> jax.Array:
     must_fit(
-        "image_scaler", "input", x.shape, ("N", len(bias), "H", "W"), reason=f", as `bias` holds {len(bias)} numbers"
+        "image_scaler",
+        "input",
+        x.shape,
+        ("N", len(bias), "H", "W"),
+        reason=f", as `bias` holds {amount(len(bias), 'number')}",
     )
     wide = accumulation_type(x.dtype)
     return (x.astype(wide) * scale + jnp.asarray(bias, wide).reshape(1, -1, 1, 1)).astype(x.dtype)

@@ -12,7 +12,7 @@ from jax import lax
 
 from jaxops.attributes import flag, ints
 from jaxops.dtypes import as_traced, canonical, converted, is_float, is_string
-from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, amount, describe
 from jaxops.opaque import ChosenStrings
 from jaxops.ops.common.elementwise import require
 from jaxops.signature import Traits, operator
@@ -62,7 +62,8 @@ def label_encoder(
     values = _one("values", candidates)
     if keys.shape != values.shape:
         raise ShapeError(
-            f"label_encoder: {len(keys)} keys were given, but {len(values)} values; give one value per key"
+            f"label_encoder: {amount(len(keys), 'key')} and {amount(len(values), 'value')} were given; give one "
+            "value per key"
         )
     default = _default(values, default_tensor, default_string, default_int64, default_float)
     x = as_traced(x) if is_symbolic(x) else array(x)
@@ -111,7 +112,8 @@ def category_mapper(
     numbers, strings = len(np.atleast_1d(known("category_mapper", "cats_int64s", cats_int64s))), len(cats_strings)
     if numbers != strings:
         raise ShapeError(
-            f"category_mapper: {numbers} integers were given, but {strings} strings; give the same number of both"
+            f"category_mapper: {amount(numbers, 'integer')} and {amount(strings, 'string')} were given; give the same "
+            "number of both"
         )
     x = array(x)
     if is_string(x):

@@ -13,7 +13,7 @@ from jax import lax
 
 from jaxops.attributes import ints
 from jaxops.dtypes import is_string
-from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe, shape_text
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, amount, describe, shape_text
 from jaxops.opaque import ChosenStrings
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.ml.scores import rows
@@ -75,7 +75,8 @@ def _columns(x: jax.Array, columns: tuple[int, ...]) -> jax.Array:
 def _joined_sizes(op: str, sizes: list[Sizes], widths: tuple[int, ...] | None) -> Sizes:
     """(rows, sum of the widths) of matrices of equally many rows; without widths they keep their own."""
     if widths is not None and len(widths) != len(sizes):
-        raise ShapeError(f"{op}: `inputdimensions` has {len(widths)} values, but there are {len(sizes)} inputs")
+        has = amount(len(widths), "value")
+        raise ShapeError(f"{op}: `inputdimensions` has {has}; it must have {len(sizes)}, one per input")
     for index, size in enumerate(sizes):
         if size[0] != sizes[0][0]:
             must_agree(

@@ -78,7 +78,7 @@ def linear_classifier(
     if targets == 1:
         chosen = choose(decided(labels), (scores[:, 0] > 0).astype(np.int32))
         return chosen, two_scores(scores[:, 0], how, opposite=False) if labels.size == 2 else transformed(scores, how)
-    sizes_of.one_each(op, "classlabels", labels.size, targets, "targets")
+    sizes_of.one_each(op, "classlabels", labels.size, targets, "target")
     return choose(labels, jnp.argmax(scores, 1).astype(np.int32)), transformed(scores, how)
 
 
@@ -88,6 +88,6 @@ def _scores(op: str, x: jax.Array, coefficients: Any, intercepts: Any, targets: 
         targets = added.size
     sizes = sizes_of.weights(op, weights.size, targets, x.shape[1], x.shape)
     if added.size:
-        sizes_of.one_each(op, "intercepts", added.size, sizes[0], "targets")
+        sizes_of.one_each(op, "intercepts", added.size, sizes[0], "target")
     products = jnp.matmul(x.astype(np.float32), weights.reshape(sizes).T, precision=lax.Precision.HIGHEST)
     return products + jnp.broadcast_to(added, products.shape) if added.size else products

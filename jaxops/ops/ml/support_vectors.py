@@ -52,9 +52,9 @@ def svm_regressor(
     count = integer(op, "n_supports", n_supports)
     x = rows(op, x).astype(np.float32)
     weights, added = numbers(op, "coefficients", coefficients), numbers(op, "rho", rho)
-    sizes_of.one_each(op, "rho", added.size, 1, "targets")
+    sizes_of.one_each(op, "rho", added.size, 1, "target")
     if count:
-        sizes_of.one_each(op, "coefficients", weights.size, count, "support vectors")
+        sizes_of.one_each(op, "coefficients", weights.size, count, "support vector")
         x = _kernel(op, x, _vectors(op, x, support_vectors, count), kernel, numbers(op, "kernel_params", kernel_params))
     sizes = sizes_of.weights(op, weights.size, 1, x.shape[1], x.shape)
     scores = _matmul(x, weights.reshape(sizes).T) + added[0]
@@ -110,10 +110,10 @@ def svm_classifier(
         sizes_of.at_least(op, "rho", added.size, 1)
         scores = _matmul(x, weights.reshape(sizes).T) + added[0]
         return choose(labels, _greatest(scores, not (weights < 0).any())), transformed(scores, how)
-    sizes_of.one_each(op, "vectors_per_class", len(counts), classes, "classes")
+    sizes_of.one_each(op, "vectors_per_class", len(counts), classes, "class")
     total, first, second = sum(counts), *np.triu_indices(classes, 1)
-    sizes_of.one_each(op, "coefficients", weights.size, (classes - 1) * total, "vectors times other classes")
-    sizes_of.one_each(op, "rho", added.size, len(first), "pairs of classes")
+    sizes_of.one_each(op, "coefficients", weights.size, (classes - 1) * total, "support vector and other class")
+    sizes_of.one_each(op, "rho", added.size, len(first), "pair of classes")
     vectors = _vectors(op, x, support_vectors, total)
     kernels = _kernel(op, x, vectors, kernel, numbers(op, "kernel_params", kernel_params))
     scores = _matmul(kernels, _pairs(weights.reshape(classes - 1, total), counts, first, second))
@@ -124,7 +124,7 @@ def svm_classifier(
     slope, shift = numbers(op, "prob_a", prob_a), numbers(op, "prob_b", prob_b)
     if slope.size or shift.size:
         for name, parameters in (("prob_a", slope), ("prob_b", shift)):
-            sizes_of.one_each(op, name, parameters.size, len(first), "pairs of classes")
+            sizes_of.one_each(op, name, parameters.size, len(first), "pair of classes")
         return label, transformed(_coupled(scores, slope, shift, classes, first, second), how)
     if len(first) == 1:
         return label, two_scores(scores[:, 0], how, opposite=how == "NONE")
@@ -144,7 +144,7 @@ def _vectors(op: str, x: jax.Array, values: Any, count: int) -> np.ndarray:
 def _kernel(op: str, x: Any, vectors: np.ndarray, kernel: Kernel, params: np.ndarray) -> Any:
     """The kernels between rows and vectors: (rows, vectors)."""
     if params.size:
-        sizes_of.one_each(op, "kernel_params", params.size, 3, "parameters (gamma, coef0, degree)")
+        sizes_of.one_each(op, "kernel_params", params.size, 3, "parameter (gamma, coef0, degree)")
     gamma, shift, degree = params if params.size else np.zeros(3, np.float32)
     if kernel == "RBF":
         # Differences, as |x|² + |v|² - 2 x·v cancels.

@@ -171,7 +171,7 @@ def tree_ensemble_regressor(
     totals, _ = combined(trees, votes, x, outputs, aggregate)
     base = either(op, "base_values", base_values, base_values_as_tensor)
     if base.size:
-        linear.one_each(op, "base_values", base.size, outputs, "targets")
+        linear.one_each(op, "base_values", base.size, outputs, "target")
         totals = totals + jnp.broadcast_to(base.astype(totals.dtype), totals.shape)
     return transformed(totals, how).astype(np.float32)
 
@@ -253,7 +253,7 @@ def tree_ensemble_classifier(
         chosen, scores = _of_two(scores, base, how, int(voters.sum()), not (votes.weights < 0).any())
         return choose(decided(labels), chosen.astype(np.int32)), scores.astype(np.float32)
     if base.size:
-        linear.one_each(op, "base_values", base.size, classes, "classes")
+        linear.one_each(op, "base_values", base.size, classes, "class")
         scores, voted = scores + jnp.broadcast_to(base, scores.shape), jnp.ones_like(voted)
     position = jnp.argmax(jnp.where(voted, scores, jnp.full_like(scores, -np.inf)), 1)
     return choose(labels, position.astype(np.int32)), transformed(scores, how).astype(np.float32)

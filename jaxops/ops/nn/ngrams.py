@@ -12,7 +12,7 @@ from jax import lax
 
 from jaxops.attributes import integer, ints, one_of
 from jaxops.dtypes import is_string
-from jaxops.errors import ArgumentError, DTypeError, describe, shape_text
+from jaxops.errors import ArgumentError, DTypeError, amount, describe, shape_text
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.static import Array, Ints, Sizes, array, jit_if_concrete
@@ -45,7 +45,9 @@ def _segments(pool: int, starts: Sequence[int]) -> list[_Segment]:
     segments, number = [], 0
     for n, (start, end) in enumerate(zip(starts, [*starts[1:], pool], strict=True), 1):
         if (end - start) % n:
-            raise ArgumentError(f"{op}: the pool has {end - start} items of {n}-grams, which {n} does not divide")
+            raise ArgumentError(
+                f"{op}: the pool has {amount(end - start, 'item')} of {n}-grams, which {n} does not divide"
+            )
         segments.append(_Segment(n, start, number, (end - start) // n))
         number += segments[-1].total
     return segments
@@ -98,11 +100,11 @@ def tf_idf_vectorizer(
     total = sum(segment.total for segment in segments)
     if len(columns) != total or min(columns, default=0) < 0:
         raise ArgumentError(
-            f"{op}: `ngram_indexes` has {len(columns)} items, from {min(columns, default=0)} on; the pool of {total} "
-            f"n-grams needs as many, none negative"
+            f"{op}: `ngram_indexes` has {amount(len(columns), 'item')}, from {min(columns, default=0)} on; the pool of "
+            f"{total} n-grams needs as many, none negative"
         )
     if weights is not None and len(weights) != total:
-        raise ArgumentError(f"{op}: `weights` has {len(weights)} items; the pool has {total} n-grams")
+        raise ArgumentError(f"{op}: `weights` has {amount(len(weights), 'item')}; the pool has {total} n-grams")
     sizes = _count_sizes(x.shape, max(columns, default=-1) + 1)
     check_counts(op, "ngram_indexes", max(columns, default=-1))
     bounded_like(op, sizes, x, np.float32)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from jax import lax
 
-from jaxops.errors import ArgumentError
+from jaxops.errors import ArgumentError, amount
 from jaxops.ops.math.activations import elu, hard_sigmoid, leaky_relu, relu, sigmoid, softplus, softsign, tanh
 
 
@@ -80,7 +80,7 @@ def resolve(
     for attribute, values in coefficients_by_name.items():
         if values:
             raise ArgumentError(
-                f"{op}: `{attribute}` has {len(values)} values more than {', '.join(map(str, names))} take; "
+                f"{op}: `{attribute}` has {amount(len(values), 'value')} more than {', '.join(map(str, names))} take; "
                 f"give one for each function that has such a coefficient"
             )
     return tuple(functions)

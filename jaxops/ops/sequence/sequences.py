@@ -21,7 +21,7 @@ import numpy as np
 
 from jaxops.attributes import axis as resolve_axis, element_type, flag, integer, ints
 from jaxops.dtypes import as_traced, canonical, type_name
-from jaxops.errors import ArgumentError, BoundsError, DTypeError, ShapeError, SignatureError
+from jaxops.errors import ArgumentError, BoundsError, DTypeError, ShapeError, SignatureError, amount
 from jaxops.lazy_sequences import GrowingSequence, SplitSequence
 from jaxops.memory import bounded
 from jaxops.ops.sequence import split_sequences
@@ -58,7 +58,9 @@ def _place(op: str, position: Any, count: int, *, end: bool = False) -> int:
     last = count if end else count - 1
     if not -count <= index <= last:
         allowed = f"[{-count}, {last}]" if count or end else "empty"
-        raise BoundsError(f"{op}: `position` is {index}, but the sequence has {count} items; the range is {allowed}")
+        raise BoundsError(
+            f"{op}: `position` is {index}, but the sequence has {amount(count, 'item')}; the range is {allowed}"
+        )
     return index + count if index < 0 else index
 
 

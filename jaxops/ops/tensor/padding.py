@@ -10,7 +10,7 @@ from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, ints, one_of
 from jaxops.dtypes import as_traced, is_string, number, unify, widened
-from jaxops.errors import ArgumentError, ShapeError, describe, shape_text
+from jaxops.errors import ArgumentError, ShapeError, amount, describe, shape_text
 from jaxops.ops.common.result_sizes import bounded_like
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.arithmetic import at_least
@@ -26,8 +26,8 @@ def _pairs(sizes: Sizes, numbers: Sizes, axes: tuple[int, ...]) -> tuple[tuple[D
     """ONNX's list (begins, then ends) for some axes, as (begin, end) for every axis of `sizes`."""
     if len(numbers) != 2 * len(axes):
         raise ShapeError(
-            f"pad: `pads` {shape_text(numbers)} has {len(numbers)} numbers; {len(axes)} axes need {2 * len(axes)}, "
-            f"all begins, then all ends"
+            f"pad: `pads` {shape_text(numbers)} has {amount(len(numbers), 'number')}; it must have {2 * len(axes)}, a "
+            "begin for each axis, then an end for each"
         )
     pairs: list[tuple[Dim, Dim]] = [(0, 0)] * len(sizes)
     for i, axis in enumerate(axes):

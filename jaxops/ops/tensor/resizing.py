@@ -20,7 +20,7 @@ from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, flag, ints, one_of
 from jaxops.dtypes import as_traced, canonical, is_float, is_string, type_name, widened
-from jaxops.errors import ArgumentError, DTypeError, ShapeError, SizeError, message
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, SizeError, amount, message
 from jaxops.memory import bounded
 from jaxops.ops.common.elementwise import require
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
@@ -145,7 +145,8 @@ def _with_roi(plan: tuple[Resized, ...], roi: Any) -> tuple[Resized, ...]:
     values, count = _floats("roi", roi), len(plan)
     if len(values) != 2 * count:
         raise ShapeError(
-            f"resize: `roi` has {len(values)} numbers; {count} axes need {2 * count}, all starts, then all ends"
+            f"resize: `roi` has {amount(len(values), 'number')}; it must have {2 * count}, a start for each axis, then "
+            "an end for each"
         )
     return tuple(p._replace(roi=(values[i], values[i + count])) for i, p in enumerate(plan))
 

@@ -16,7 +16,7 @@ from jax import lax
 
 from jaxops.attributes import one_of
 from jaxops.dtypes import accumulation_type, floating, integral
-from jaxops.errors import SignatureError, shape_text
+from jaxops.errors import SignatureError, amount, shape_text
 from jaxops.shapes.arithmetic import must_agree, must_fit
 from jaxops.static import Array, Sizes, jit_if_concrete
 
@@ -102,7 +102,7 @@ def _tensor_count(op: str, kinds: Sequence[str], tensors: Sequence[Sizes]) -> in
     count, remainder = divmod(len(tensors), len(kinds))
     if remainder or not count:
         raise SignatureError(
-            f"{op}: {len(tensors)} tensors were given; it takes the same number of each kind: {', '.join(kinds)}"
+            f"{op}: got {amount(len(tensors), 'tensor')}; it takes the same number of each kind: {', '.join(kinds)}"
         )
     for i in range(count):
         for kind, sizes in zip(kinds, tensors[i::count], strict=True):

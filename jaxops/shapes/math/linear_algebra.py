@@ -1,6 +1,6 @@
 """Sizes of matrix products and Einstein sums."""
 
-from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.errors import ArgumentError, ShapeError, amount, shape_text
 from jaxops.shapes.arithmetic import agree, must_agree
 from jaxops.shapes.math.broadcasting import broadcast, must_broadcast
 from jaxops.static import Dim, Sizes
@@ -40,7 +40,9 @@ def einsum(equation: str, shapes: list[Sizes]) -> tuple[str, Sizes]:
     left, arrow, output = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(shapes):
-        raise ArgumentError(f"einsum: {equation!r} has {len(terms)} terms for {len(shapes)} operands")
+        raise ArgumentError(
+            f"einsum: {equation!r} has {amount(len(terms), 'term')} for {amount(len(shapes), 'operand')}"
+        )
     named: dict[str, Dim] = {}
     dots: Sizes = ()
     for i, (term, sizes) in enumerate(zip(terms, shapes, strict=True)):

@@ -1,6 +1,6 @@
 """Sizes of matrices that a model holds as lists of numbers."""
 
-from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.errors import ArgumentError, ShapeError, amount, shape_text
 from jaxops.static import Dim, Sizes
 
 
@@ -25,7 +25,7 @@ def at_least(op: str, name: str, count: int, least: int) -> None:
         raise ShapeError(f"{op}: `{name}` has {count} values; it needs at least {least}")
 
 
-def one_each(op: str, name: str, count: int, number: int, nouns: str) -> None:
-    """Raises ShapeError unless there is one value for each of `number` nouns, as the message calls them."""
+def one_each(op: str, name: str, count: int, number: int, noun: str) -> None:
+    """Raises ShapeError unless there are `number` values, one for each of what the noun names in the message."""
     if count != number:
-        raise ShapeError(f"{op}: `{name}` has {count} values, but there are {number} {nouns}; give one each")
+        raise ShapeError(f"{op}: `{name}` has {amount(count, 'value')}; it must have {number}, one per {noun}")

@@ -1,6 +1,6 @@
 """Sizes of attributes with one value for all features, or one a feature."""
 
-from jaxops.errors import ShapeError, shape_text
+from jaxops.errors import ShapeError, amount, shape_text
 from jaxops.static import Dim, Sizes
 
 
@@ -9,8 +9,8 @@ def per_feature(op: str, name: str, count: int, sizes: Sizes) -> None:
     features: Dim = sizes[-1] if sizes else 1
     if count != 1 and isinstance(features, int) and count != features:
         raise ShapeError(
-            f"{op}: `{name}` has {count} values, but x of {shape_text(sizes)} has {features} features, along its last "
-            f"axis; give one value, or {features}"
+            f"{op}: `{name}` has {amount(count, 'value')}, but x of {shape_text(sizes)} has "
+            f"{amount(features, 'feature')} along its last axis; give one value, or {features}"
         )
 
 

@@ -2,7 +2,7 @@
 
 import math
 
-from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.errors import ArgumentError, ShapeError, amount, shape_text
 from jaxops.shapes.arithmetic import all_agree, divided, must_agree, must_fit
 from jaxops.shapes.nn.windows import Options, Windows, sliding
 from jaxops.static import Sizes
@@ -22,8 +22,8 @@ def unpooled(sizes: Sizes, kernel: Sizes, strides: Sizes | None, pads: Sizes | N
     for name, numbers, count in (("kernel_shape", kernel, rank), ("strides", strides, rank), ("pads", pads, 2 * rank)):
         if len(numbers) != count:
             raise ShapeError(
-                f"max_unpool: `{name}` {shape_text(numbers)} has {len(numbers)} numbers; "
-                f"{rank} spatial axes need {count}"
+                f"max_unpool: `{name}` {shape_text(numbers)} has {amount(len(numbers), 'number')}; "
+                f"it must have {count} for {amount(rank, 'spatial axis', 'spatial axes')}"
             )
     rows = zip(sizes, kernel, strides, pads[:rank], pads[rank:], strict=True)
     return tuple((size - 1) * step + k - low - high for size, k, step, low, high in rows)
@@ -32,7 +32,7 @@ def unpooled(sizes: Sizes, kernel: Sizes, strides: Sizes | None, pads: Sizes | N
 def larger(output: Sizes, least: Sizes) -> Sizes:
     """`output_shape`, which has room for the sizes `least` (ONNX MaxUnpool-22)."""
     if len(output) != len(least):
-        raise ShapeError(f"max_unpool: `output_shape` {shape_text(output)} must hold {len(least)} sizes")
+        raise ShapeError(f"max_unpool: `output_shape` {shape_text(output)} must hold {amount(len(least), 'size')}")
     small = [i for i, (a, b) in enumerate(zip(output, least, strict=True)) if isinstance(a - b, int) and a < b]
     if small:
         raise ShapeError(

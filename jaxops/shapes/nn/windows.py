@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
+from jaxops.errors import ArgumentError, ShapeError, SizeError, amount, shape_text
 from jaxops.memory import bounded
 from jaxops.shapes.arithmetic import ceiled, floored, larger, must_agree, must_fit
 from jaxops.static import LIMITING, Dim, Sizes, Undecided, is_symbolic
@@ -232,7 +232,7 @@ def _per_axis(op: str, name: str, values: Sizes | None, n: int, default: int, le
 def _check(op: str, name: str, values: Sequence[Dim], n: int, least: int) -> Sizes:
     if len(values) != n:
         raise ShapeError(
-            f"{op}: `{name}` {shape_text(values)} has {len(values)} values; the spatial axes of `x` need {n}"
+            f"{op}: `{name}` {shape_text(values)} has {amount(len(values), 'value')}; the spatial axes of `x` need {n}"
         )
     for value in values:
         if isinstance(value, int) and value < least:

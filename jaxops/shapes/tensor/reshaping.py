@@ -2,7 +2,7 @@
 
 import math
 
-from jaxops.errors import ShapeError, shape_text
+from jaxops.errors import ShapeError, amount, shape_text
 from jaxops.shapes.arithmetic import agree, at_least, divided, equal
 from jaxops.static import Dim, Sizes
 
@@ -34,7 +34,7 @@ def reshape(sizes: Sizes, shape: Sizes, allowzero: bool) -> Sizes:
         elif isinstance(size, int) and size == 0 and not allowzero:
             if i >= len(sizes):
                 raise ShapeError(
-                    f"{problem}: 0 at position {i} copies a size, but data has {len(sizes)} axes; "
+                    f"{problem}: 0 at position {i} copies a size, but data has {amount(len(sizes), 'axis', 'axes')}; "
                     f"for a size of zero pass allowzero=1"
                 )
             target.append(sizes[i])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
-from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.errors import ArgumentError, ShapeError, amount, shape_text
 from jaxops.static import Dim, Sizes
 
 AspectRatioPolicy = Literal["stretch", "not_larger", "not_smaller"]
@@ -61,7 +61,10 @@ def by_sizes(sizes: Sizes, axes: Sequence[int], targets: Sizes, policy: AspectRa
 
 def _count(name: str, numbers: Sequence[object], axes: Sequence[int]) -> None:
     if len(numbers) != len(axes):
-        raise ShapeError(f"resize: `{name}` has {len(numbers)} numbers for {len(axes)} axes; give one for each")
+        raise ShapeError(
+            f"resize: `{name}` has {amount(len(numbers), 'number')} for {amount(len(axes), 'axis', 'axes')}; "
+            "give one for each"
+        )
 
 
 def _times(size: Dim, scale: float, scaled: Callable[[Dim, float], Dim]) -> Dim:

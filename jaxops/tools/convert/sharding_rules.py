@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import jax  # noqa: F401 - the doctest uses it
 from jax.sharding import NamedSharding, PartitionSpec, get_mesh
 
-from jaxops.errors import ArgumentError, ShapeError
+from jaxops.errors import ArgumentError, ShapeError, amount
 from jaxops.graph.nodes import Tensor
 
 # (name, module path or '', shape) → how the mesh splits the parameter.
@@ -93,7 +93,8 @@ def _current(mesh: Any) -> Any:
 def _check(name: str, shape: tuple[int, ...], sharding: NamedSharding) -> None:
     spec = sharding.spec
     if len(spec) > len(shape):
-        raise ShapeError(f"sharding: '{name}' has shape {shape}, but the rule gives {spec} for {len(spec)} axes")
+        axes = amount(len(spec), "axis", "axes")
+        raise ShapeError(f"sharding: '{name}' has shape {shape}, but the rule gives {spec} for {axes}")
     for axis, entry in enumerate(spec):
         names = () if entry is None else entry if isinstance(entry, tuple) else (entry,)
         parts = math.prod(sharding.mesh.shape[n] for n in names)

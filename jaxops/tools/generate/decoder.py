@@ -18,7 +18,7 @@ from jaxops.attributes import integer
 from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
 from jaxops.dtypes import as_traced, canonical, is_float
-from jaxops.errors import JaxopsError, ModelError, ShapeError, SignatureError
+from jaxops.errors import JaxopsError, ModelError, ShapeError, SignatureError, amount
 from jaxops.graph.nodes import Graph, Value
 from jaxops.progress import progress, step
 from jaxops.runtime.arguments import to_operand
@@ -242,7 +242,7 @@ class Decoder(Report):
     ) -> tuple[DecoderState, jax.Array]:
         named = dict(named)
         batch, count = tokens.shape
-        step(f"{count} tokens")
+        step(amount(count, "token"))
         total: Dim = self.length
         if not self._in_place:
             (total,) = symbolic_shape("s", constraints=[f"s >= {count}", f"s <= {self.length}"])

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxops.errors import amount
 from jaxops.graph.nodes import Graph, Node
 from jaxops.tools.inspect.tables import Report, Table
 
@@ -36,7 +37,7 @@ class Comparison(Report):
 
     >>> row = Row("fc", "MatMul", "y", absolute=1e-7, relative=1e-6, agrees=True)
     >>> print(Comparison((row,), rtol=1e-3, atol=1e-5))
-    all 1 tensors agree (rtol 0.001, atol 1e-05); the largest differences:
+    the one tensor agrees (rtol 0.001, atol 1e-05); the largest differences:
     <BLANKLINE>
         operator   node   output   absolute   relative   note
      ────────────────────────────────────────────────────────
@@ -71,10 +72,11 @@ class Comparison(Report):
         tolerance = f"rtol {self.rtol:g}, atol {self.atol:g}"
         first = self.first
         if first is None:
+            every = "the one tensor agrees" if len(self.rows) == 1 else f"all {len(self.rows)} tensors agree"
             worst = sorted(self.rows, key=lambda row: -row.absolute)
             shown, title = (
                 worst[:_LARGEST],
-                f"all {len(self.rows)} tensors agree ({tolerance}); the largest differences:",
+                f"{every} ({tolerance}); the largest differences:",
             )
         else:
             index = self.rows.index(first)
@@ -82,7 +84,7 @@ class Comparison(Report):
             differ = sum(not row.agrees for row in self.rows)
             title = (
                 f"{first.operator} '{first.node}' is the first node that differs ({tolerance}); "
-                f"{differ} of {len(self.rows)} tensors do"
+                f"{differ} of {amount(len(self.rows), 'tensor')} {'does' if differ == 1 else 'do'}"
             )
         lines = [
             (
@@ -151,7 +153,7 @@ def _row(
         lost = np.isnan(a) != np.isnan(b)
         if lost.any():
             agrees, absolute, relative = False, np.nan, np.nan
-            note = f"NaN in one of them at {lost.sum()} of {lost.size} places"
+            note = f"NaN in one of them at {lost.sum()} of {amount(lost.size, 'place')}"
             continue
         with np.errstate(invalid="ignore", divide="ignore"):
             apart = np.where((a == b) | np.isnan(a), 0.0, np.abs(a - b))

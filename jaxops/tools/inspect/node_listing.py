@@ -2,7 +2,7 @@
 
 import re
 
-from jaxops.errors import ArgumentError
+from jaxops.errors import ArgumentError, amount
 from jaxops.graph.nodes import Graph
 
 
@@ -24,4 +24,4 @@ def listing(graph: Graph, grep: str = "", head: int | None = None) -> list[str]:
     matching = [text for node, text in texts if pattern.search(text) or pattern.search(node.name)]
     shown = matching if head is None else matching[:head]
     lines = [f"  {line}" for text in shown for line in text.splitlines()]
-    return [*lines, f"  … {len(matching) - len(shown)} more nodes"] if len(shown) < len(matching) else lines
+    return [*lines, f"  … {amount(len(matching) - len(shown), 'more node')}"] if len(shown) < len(matching) else lines

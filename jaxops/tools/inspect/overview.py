@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from jaxops.errors import one_line
+from jaxops.errors import amount, one_line
 from jaxops.graph.nodes import Graph, Tensor, Value
 from jaxops.tools.inspect.tables import Table
 
@@ -50,7 +50,7 @@ def model_overview(
     """The overview of a model."""
     formals, results, variables = (", ".join(map(str, values)) for values in _values(graph, inputs))
     state = f", state ({variables})" if variables else ""
-    brief = f"<jaxops.Model {graph.name!r}: ({formals}) → ({results}){state}, {len(graph.nodes)} nodes>"
+    brief = f"<jaxops.Model {graph.name!r}: ({formals}) → ({results}){state}, {amount(len(graph.nodes), 'node')}>"
     return overview(_title(graph, description, params), _rows(graph, inputs, cuts), brief)
 
 
@@ -63,7 +63,8 @@ def heading(
 
 def _title(graph: Graph, description: str, params: Mapping[str, Tensor]) -> list[str]:
     size = sum(math.prod(t.shape) for t in params.values())
-    count = f"{len(graph.nodes)} nodes, {len(params)} parameters with {size:,} elements"
+    nodes, parameters = amount(len(graph.nodes), "node"), amount(len(params), "parameter")
+    count = f"{nodes}, {parameters} with {amount(size, 'element')}"
     return [f"model {graph.name or '(unnamed)'} · {description}", f"  {count}"]
 
 

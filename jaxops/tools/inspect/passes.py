@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxops.compiler import pipeline
-from jaxops.errors import UnsupportedError
+from jaxops.errors import UnsupportedError, amount
 from jaxops.tools.inspect.tables import Report, Table
 
 
@@ -36,8 +36,7 @@ def pass_report(call: Callable[[], Any], name: str) -> PassReport:
     rows = {entry.name: _sum([row for row in recorded if row.name == entry.name]) for entry in pipeline.LIST}
     seconds = sum(row.seconds or 0 for row in recorded)
     count = sum(row.name == pipeline.LIST[0].name for row in recorded)
-    programs = "1 program" if count == 1 else f"{count} programs"
-    return PassReport(f"{name}: {programs}, {seconds * 1e3:.1f} ms in passes", rows)
+    return PassReport(f"{name}: {amount(count, 'program')}, {seconds * 1e3:.1f} ms in passes", rows)
 
 
 def _sum(rows: list[pipeline.Row]) -> pipeline.Row | None:

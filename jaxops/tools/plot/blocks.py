@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jaxops import ops
+from jaxops.errors import amount
 from jaxops.graph.nodes import Graph, Node
 from jaxops.signature import SHAPE_ONLY, STATIC
 from jaxops.tools.inspect.modules import Modules, modules, parameters
@@ -91,7 +92,7 @@ class _Facts:
             used |= parameters(node, self.graph)
         total = sum(math.prod(self.weights[name].shape) for name in used if name in self.weights)
         parts = [f"{len(nodes)} operators"] if len(nodes) > 1 else []
-        return " · ".join([*parts, *([f"{total:,} parameters"] if total else [])])
+        return " · ".join([*parts, *([amount(total, "parameter")] if total else [])])
 
     def kind(self, nodes: Sequence[Node]) -> str:
         """The main kind of the nodes, for a colour."""

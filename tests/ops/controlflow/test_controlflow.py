@@ -9,6 +9,7 @@ from programs import primitives
 
 from jaxops import ops
 from jaxops.errors import ArgumentError, AxisError, BoundsError, DTypeError, ShapeError, SignatureError, StaticError
+from jaxops.lazy_sequences import GrowingSequence
 from jaxops.ops import concat, greater, if_, less, loop, reduce_sum, sequence_at, sequence_insert, slice
 
 X = np.float32([[1, 2, 3], [4, 5, 6]])
@@ -307,7 +308,12 @@ ONE = jnp.ones(1)
 ERRORS = [
     (lambda: if_(np.array([True, False]), list, list), ShapeError, "if_: `cond` must be one boolean, but is bool"),
     (lambda: if_(1, list, list), DTypeError, "`cond` must be one boolean"),
-    (lambda: traced_if([ONE], []), SignatureError, "then_branch has 1 outputs, else_branch 0"),
+    (
+        lambda: traced_if([GrowingSequence((X,))], []),
+        StaticError,
+        "a branch or an inner loop cannot carry it: a loop over a symbolic number of iterations can only append",
+    ),
+    (lambda: traced_if([ONE], []), SignatureError, "then_branch has 1 output, else_branch 0"),
     (lambda: traced_if([ONE], [ONE[:0]]), ShapeError, r"(?s)output 0 is.*float32\[1\].*float32\[0\].*hint"),
     (lambda: traced_if([X, X > 1], [X, X]), DTypeError, r"(?s)output 1 is.*bool\[2,3\].*float32\[2,3\]"),
     (lambda: traced_if([[X]], [None]), ShapeError, r"(?s)a sequence of 1.*nothing"),
@@ -357,7 +363,7 @@ ERRORS = [
         StaticError,
         "holds strings",
     ),
-    (lambda: scan([X], [], running), SignatureError, "`num_scan_inputs` is 0; of 1 operands 1 to 1"),
+    (lambda: scan([X], [], running), SignatureError, "`num_scan_inputs` is 0; of 1 operand 1 to 1"),
     (lambda: scan([], [X, X[:1]], lambda a, b: []), ShapeError, r"sizes \(2, 1\) on the scanned axis"),
     (lambda: scan([], [X], lambda x: [], scan_input_axes=[2]), AxisError, "`scan_input_axes` is 2"),
     (lambda: scan([], [X], lambda x: [x], scan_output_axes=[-3]), AxisError, "`scan_output_axes` is -3"),

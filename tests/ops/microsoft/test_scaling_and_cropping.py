@@ -124,7 +124,7 @@ ERRORS = [
     (
         lambda: ms.image_scaler(IMAGE, bias=(1.0,)),
         ShapeError,
-        r"`input` of \(.*\) must be \(N, 1, H, W\), as `bias` holds 1 numbers",
+        r"`input` of \(.*\) must be \(N, 1, H, W\), as `bias` holds 1 number\n",
     ),
     (lambda: ms.affine(np.arange(3)), DTypeError, "floating-point"),
     (lambda: ms.dynamic_slice(IMAGE, [0], [1], [4]), AxisError, "axis 4|4"),

@@ -58,7 +58,7 @@ def test_one_hot_encoder_of_unknown_categories():
 ONE = np.int64([1])
 ERRORS = [
     (lambda: category_mapper(ONE, cats_int64s=[1]), SignatureError, "give both `cats_int64s` and `cats_strings`"),
-    (lambda: category_mapper(ONE, cats_int64s=[1], cats_strings=[]), ShapeError, "1 integers were given, but 0 str"),
+    (lambda: category_mapper(ONE, cats_int64s=[1], cats_strings=[]), ShapeError, "1 integer and 0 strings were given"),
     (lambda: category_mapper(np.float32([1]), **CATS), DTypeError, "it must be strings or int64"),
     (lambda: one_hot_encoder(ONE), SignatureError, "give either `cats_int64s` or `cats_strings`"),
     (lambda: one_hot_encoder(ONE, cats_strings=["a"]), DTypeError, "so give cats_int64s"),

@@ -219,7 +219,7 @@ ERRORS = [
         SignatureError,
         "values_int64s, values_floats exclude each",
     ),
-    (lambda: label_encoder(ONE, keys_int64s=[1, 2], values_int64s=[2]), ShapeError, "2 keys were given, but 1 values"),
+    (lambda: label_encoder(ONE, keys_int64s=[1, 2], values_int64s=[2]), ShapeError, "2 keys and 1 value were given"),
     (
         lambda: label_encoder(ONE, keys_tensor=np.ones((1, 1)), values_int64s=[2]),
         ShapeError,

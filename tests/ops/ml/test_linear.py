@@ -121,7 +121,11 @@ ERRORS = [
         SignatureError,
         "exclude each other",
     ),
-    (lambda: linear_classifier(X, coefficients=WEIGHTS, **LABELS), ShapeError, "`classlabels` has 2 .* 3 targets"),
+    (
+        lambda: linear_classifier(X, coefficients=WEIGHTS, **LABELS),
+        ShapeError,
+        "`classlabels` has 2 .* 3, one per target",
+    ),
     (
         lambda: linear_classifier(X, coefficients=[1.0], **LABELS),
         ShapeError,
@@ -131,7 +135,7 @@ ERRORS = [
     (
         lambda: linear_regressor(X, coefficients=WEIGHTS, targets=3, intercepts=[1.0]),
         ShapeError,
-        "`intercepts` has 1 values, but there are 3 targets",
+        "`intercepts` has 1 value; it must have 3, one per target",
     ),
     (lambda: linear_regressor(X, coefficients=WEIGHTS[:3], post_transform="EXP"), ArgumentError, "`post_transform` is"),
     (lambda: linear_regressor(X[None], coefficients=WEIGHTS[:3]), ShapeError, r"must be \(rows, features\)"),

@@ -114,12 +114,12 @@ def test_a_degree_that_is_no_integer():
 GIVEN = machine(np.random.default_rng(26), 3)
 ERRORS = [
     ({"classlabels_ints": None}, SignatureError, "are both missing"),
-    ({"rho": [1.0]}, ShapeError, "`rho` has 1 values, but there are 3 pairs of classes"),
-    ({"vectors_per_class": [1, 2]}, ShapeError, "`vectors_per_class` has 2 values, but there are 3 classes"),
-    ({"coefficients": [1.0]}, ShapeError, "`coefficients` has 1 values"),
-    ({"prob_a": [1.0], "prob_b": [1.0]}, ShapeError, "`prob_a` has 1 values, but there are 3 pairs"),
+    ({"rho": [1.0]}, ShapeError, "`rho` has 1 value; it must have 3, one per pair of classes"),
+    ({"vectors_per_class": [1, 2]}, ShapeError, "`vectors_per_class` has 2 values; it must have 3, one per class"),
+    ({"coefficients": [1.0]}, ShapeError, "`coefficients` has 1 value;"),
+    ({"prob_a": [1.0], "prob_b": [1.0]}, ShapeError, "`prob_a` has 1 value; it must have 3, one per pair"),
     ({"support_vectors": [1.0]}, ShapeError, "1 coefficients do not fit x"),
-    ({"kernel_params": [1.0]}, ShapeError, r"`kernel_params` has 1 values, but there are 3 parameters"),
+    ({"kernel_params": [1.0]}, ShapeError, r"`kernel_params` has 1 value; it must have 3, one per parameter"),
     ({"kernel_type": "COSINE"}, ArgumentError, "`kernel_type` is 'COSINE'"),
     (
         {"vectors_per_class": None, "rho": None, "coefficients": [1.0] * 9},

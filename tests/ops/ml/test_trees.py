@@ -335,7 +335,7 @@ ERRORS = [
     ({"nodes_truenodeids": [0, 0, 0]}, ArgumentError, "the nodes of tree 0 form a cycle"),
     ({"nodes_modes": ["SPLIT", "LEAF", "LEAF"]}, ArgumentError, "`nodes_modes` holds 'SPLIT'; a mode is LEAF, BRANCH_"),
     ({"target_ids": [0, 1], "n_targets": 1}, ArgumentError, "`target_ids` holds 1, but there are 1 targets"),
-    ({"base_values": [1.0, 2.0]}, ShapeError, "`base_values` has 2 values, but there are 1 targets"),
+    ({"base_values": [1.0, 2.0]}, ShapeError, "`base_values` has 2 values; it must have 1, one per target"),
     ({"nodes_values_as_tensor": np.ones(3)}, SignatureError, "`nodes_values` and `nodes_values_as_tensor` exclude"),
     ({"aggregate_function": "PRODUCT"}, ArgumentError, "`aggregate_function` is 'PRODUCT'"),
 ]

@@ -298,7 +298,7 @@ ERRORS = [
         ArgumentError,
         "conv: `auto_pad` is 'SAME'; it must be one of 'NOTSET', 'S",
     ),
-    (lambda: conv(X2, W2, strides=(1,)), ShapeError, r"conv: `strides` \(1,\) has 1 values; .* need 2"),
+    (lambda: conv(X2, W2, strides=(1,)), ShapeError, r"conv: `strides` \(1,\) has 1 value; .* need 2"),
     (lambda: conv(X2, W2, auto_pad="same"), ArgumentError, "conv: `auto_pad` is 'same'"),
     (lambda: jax.jit(lambda p: conv(X2, W2, pads=p))(np.zeros(4, int)), StaticError, "conv: `pads` must be known"),
     (lambda: conv_transpose(X2, W2), ShapeError, r"conv_transpose: `w` of \(6, 4, 3, 3\) takes 6 channels"),

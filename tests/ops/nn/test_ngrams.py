@@ -113,7 +113,7 @@ ERRORS = [
     ({"ngram_counts": [0, 1]}, ArgumentError, "the pool has 3 items of 2-grams, which 2 does not divide"),
     ({"ngram_indexes": [0, 1]}, ArgumentError, "`ngram_indexes` has 2 items, .* the pool of 3 n-grams needs as many"),
     ({"ngram_indexes": [0, 1, -1]}, ArgumentError, "from -1 on"),
-    ({"weights": [1.0]}, ArgumentError, "`weights` has 1 items; the pool has 3 n-grams"),
+    ({"weights": [1.0]}, ArgumentError, "`weights` has 1 item; the pool has 3 n-grams"),
     ({"pool_strings": ["a"]}, ArgumentError, "exactly one of `pool_int64s` and `pool_strings`"),
     ({"pool_int64s": None}, ArgumentError, "exactly one of"),
     ({"x": np.array(["a"], object)}, DTypeError, "`x` must be integers, as the pool is, got"),

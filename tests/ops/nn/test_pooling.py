@@ -353,7 +353,7 @@ def test_what_else_a_version_forbids():
     assert jaxops.onnx.opset(12).MaxPool(x, kernel_shape=(2,)).dtype == jnp.int8
     with pytest.raises(DTypeError, match=r"MaxPool-11: input 0 `X` is int8"):
         jaxops.onnx.opset(11).MaxPool(x, kernel_shape=(2,))
-    with pytest.raises(SignatureError, match="MaxPool-1: 2 outputs were asked for"):
+    with pytest.raises(SignatureError, match="MaxPool-1: 2 outputs asked for"):
         jaxops.onnx.opset(7).MaxPool(X, kernel_shape=(2, 2), n_outputs=2)
     with pytest.raises(SignatureError, match="LpPool-1: attribute `kernel_shape` is missing"):
         jaxops.onnx.opset(1).LpPool(X)
@@ -371,7 +371,7 @@ def _many_indices() -> Any:
 
 ERRORS = [
     (lambda: max_pool(X[0, 0], kernel_shape=(2, 2)), ShapeError, r"max_pool: `x` has sizes \(7, 6\); it needs batch"),
-    (lambda: max_pool(X, kernel_shape=(2,)), ShapeError, r"max_pool: `kernel_shape` \(2,\) has 1 values; .* need 2"),
+    (lambda: max_pool(X, kernel_shape=(2,)), ShapeError, r"max_pool: `kernel_shape` \(2,\) has 1 value; .* need 2"),
     (lambda: lp_pool(X, kernel_shape=(2, 2), auto_pad="x"), ArgumentError, "lp_pool: `auto_pad` is 'x'; it must be"),
     (lambda: max_pool(X, kernel_shape=(2, 2), storage_order=2), ArgumentError, "max_pool: `storage_order` is 2"),
     (lambda: average_pool(X, kernel_shape=(9, 2)), ShapeError, "average_pool: a window of 9 elements"),

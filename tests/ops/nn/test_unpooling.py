@@ -158,7 +158,11 @@ ONES, FEW = jnp.ones((1, 4, 16)), jnp.zeros((1, 1, 2, 2), int)
             lambda: jax.jit(lambda b: jo.col2im(ONES, (5, 5), b))(jnp.ones(2, int)),
         ),
         (ShapeError, r"`i` of \(1, 1, 2\) must both", lambda: jo.max_unpool(FEW, FEW[..., 0], kernel_shape=(2, 2))),
-        (ShapeError, "`strides` .* has 1 numbers", lambda: jo.max_unpool(FEW, FEW, kernel_shape=(2, 2), strides=(2,))),
+        (
+            ShapeError,
+            "`strides` .* has 1 number; it must have 2 for 2 spatial axes",
+            lambda: jo.max_unpool(FEW, FEW, kernel_shape=(2, 2), strides=(2,)),
+        ),
         (
             ShapeError,
             r"`output_shape` \(1, 1, 2, 3\) is smaller than \(1, 1, 3, 3\) at axis 2",

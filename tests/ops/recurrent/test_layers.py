@@ -359,7 +359,7 @@ BAD = [
     ({}, {"activations": ["Tanh", "Tanh", "Sin"]}, ArgumentError, "`activations` names 'Sin'; the functions are "),
     ({}, {"activations": ["Tanh", "Tanh", "Affine"], "activation_alpha": [1.0]}, ArgumentError,
      "Affine has no default for its coefficient; give it in `activation_beta`"),
-    ({}, {"activation_alpha": [1.0]}, ArgumentError, "`activation_alpha` has 1 values more than Sigmoid, T"),
+    ({}, {"activation_alpha": [1.0]}, ArgumentError, "`activation_alpha` has 1 value more than Sigmoid, T"),
 ]  # fmt: skip
 
 

@@ -158,7 +158,7 @@ ERRORS = [
     (lambda: ops.sequence_construct([]), SignatureError, "`inputs` is empty"),
     (lambda: ops.sequence_construct([A, A > 1]), DTypeError, "one element type, got bool, float32"),
     (lambda: ops.sequence_insert([A], A.astype(int)), DTypeError, "one element type, got float32, int64"),
-    (lambda: ops.sequence_insert([A], A, 2), BoundsError, r"`position` is 2, .* 1 items; the range is \[-1, 1\]"),
+    (lambda: ops.sequence_insert([A], A, 2), BoundsError, r"`position` is 2, .* 1 item; the range is \[-1, 1\]"),
     (lambda: ops.sequence_at([A], 1), BoundsError, r"`position` is 1, .* the range is \[-1, 0\]"),
     (lambda: ops.sequence_empty(dtype=1), DTypeError, "sequence_empty: `dtype` is 1; it must be an element type"),
     (lambda: ops.sequence_erase([]), BoundsError, "0 items; the range is empty"),

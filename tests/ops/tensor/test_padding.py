@@ -200,7 +200,7 @@ def test_versions() -> None:
 
 
 ERRORS = [
-    (lambda: ops.pad(X, (1, 2)), ShapeError, r"`pads` \(1, 2\) has 2 numbers; 3 axes need 6"),
+    (lambda: ops.pad(X, (1, 2)), ShapeError, r"`pads` \(1, 2\) has 2 numbers; it must have 6, a begin for each axis"),
     (lambda: ops.pad(X, (-3, -1), axes=(1,)), ShapeError, r"`pads` \(-3, -1\) crop axis 1 of .* to -1 elements"),
     (
         lambda: ops.pad(X, PADS, mode="mirror"),

@@ -295,7 +295,7 @@ def test_what_stays_is_left_alone():
         (ArgumentError, r"`scales` holds 0\.0; scales are greater than 0", {"scales": (1, 1, 0, 1)}),
         (ArgumentError, r"`sizes` holds -1; sizes are not negative", {"sizes": (1, 1, -1, 1)}),
         (ShapeError, "`scales` has 3 numbers for 4 axes; give one for each", {"scales": (1, 1, 1)}),
-        (ShapeError, "`sizes` has 1 numbers for 4 axes", {"sizes": (1,)}),
+        (ShapeError, "`sizes` has 1 number for 4 axes", {"sizes": (1,)}),
         (ShapeError, "`scales` must be 1-D, but has 2 axes", {"scales": np.ones((1, 4))}),
         (AxisError, "`axes` is 4, but the operand has 4 axes", {"scales": (1,), "axes": (4,)}),
         (ArgumentError, "`mode` is 'area'; it must be one of 'nearest', 'linear', 'cubic'", {"mode": "area"}),
@@ -309,7 +309,7 @@ def test_what_stays_is_left_alone():
         ),
         (
             ShapeError,
-            "`roi` has 2 numbers; 4 axes need 8, all starts, then all ends",
+            "`roi` has 2 numbers; it must have 8, a start for each axis, then an end for each",
             {"scales": (1,) * 4, "roi": (0, 1), "coordinate_transformation_mode": "tf_crop_and_resize"},
         ),
     ],

@@ -123,7 +123,7 @@ ERRORS = [
     (lambda: one(3, 2, 1, -1), ArgumentError, r"`dilations` \(-1,\) holds -1; it must be at least 1"),
     (lambda: one(3, 0), ArgumentError, r"`kernel_shape` \(0,\) holds 0; it must be at least 1"),
     (lambda: one(3, 2, pads=(0, -1)), ArgumentError, r"`pads` \(0, -1\) holds -1; it must be at least 0"),
-    (lambda: one(3, 2, pads=(1,)), ShapeError, r"`pads` \(1,\) has 1 values; the spatial axes of `x` need 2"),
+    (lambda: one(3, 2, pads=(1,)), ShapeError, r"`pads` \(1,\) has 1 value; the spatial axes of `x` need 2"),
     (
         lambda: windows.sliding("op", (5,), (2,), Options("VALID", (1, 0), None, None)),
         ArgumentError,

@@ -34,7 +34,7 @@ def test_caches_fold_and_other_inputs_stay(first):
     total = "unk__0" if first else "total"
     assert repr(model).splitlines() == [
         "model g · opset ai.onnx 18",
-        "  65 nodes, 1 parameters with 512 elements",
+        "  65 nodes, 1 parameter with 512 elements",
         "  in   past_key_values.0.key … (31 more): float32[batch, 8, past, 64]",
         "  in   past_key_values.0.value … (31 more): float32[batch, 8, past, 64]",
         "  in   input_ids: int64[batch, sequence]",

@@ -24,7 +24,7 @@ from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import as_traced
-from jaxops.errors import DTypeError, SignatureError
+from jaxops.errors import DTypeError, SignatureError, amount
 from jaxops.kernels.matmul.int8 import without_zero
 from jaxops.kernels.xla_workarounds import computed_once, quotient
 from jaxops.ops.common.elementwise import broadcast_to
@@ -302,7 +302,9 @@ def qlinear_concat(y_scale: Array, y_zero_point: Array, inputs: Sequence[Array],
     """
     op = "qlinear_concat"
     if not inputs or len(inputs) % 3:
-        raise SignatureError(f"{op}: {len(inputs)} inputs were given; each array comes with its scale and zero point")
+        raise SignatureError(
+            f"{op}: got {amount(len(inputs), 'input')}; each array comes with its scale and zero point"
+        )
     zero = quantized(op, "y_zero_point", y_zero_point, BYTES)
     by, zero = parameters(op, "y", y_scale, zero, zero.dtype)
     pieces = []

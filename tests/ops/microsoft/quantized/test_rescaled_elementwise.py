@@ -138,7 +138,7 @@ ERRORS = [
     (
         lambda: ms.qlinear_concat(S, Z, [X, S], axis=0),
         SignatureError,
-        "2 inputs were given; each array comes with",
+        "got 2 inputs; each array comes with",
     ),
     (
         lambda: ms.qlinear_concat(S, Z, [X.view("i1"), S, np.int8(0)], axis=0),
