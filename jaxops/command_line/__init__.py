@@ -1,6 +1,6 @@
 """The command line: `python -m jaxops COMMAND …`, or `jaxops COMMAND …`.
 
-A module for each kind of command, and one that they share.
+Each kind of command has a module of its own; `shared` holds what they have in common.
 """
 
 import argparse
@@ -43,21 +43,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for module in (inspecting, running, writing, listing):
         module.add(commands)
     options, others = parser.parse_known_args(arguments)
-    # Many a Python's parser takes files only right behind the model, and leaves those behind an option.
+    # Some versions of Python take FILE arguments only directly after MODEL; those after an option come as unknown.
     if others and not (hasattr(options, "files") and all(text[:1] != "-" for text in others)):
         parser.error(f"unrecognized arguments: {' '.join(others)}")
     if others:
         options.files += others
-    if isinstance(sys.stdout, io.TextIOWrapper):  # as stderr does; a pipe may have an encoding of few characters
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe's encoding may lack characters; stderr escapes them
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         require("the command line", "rich")
         return options.run(options)
     except (JaxopsError, OSError, ModuleNotFoundError, MemoryError) as error:
-        # Beside ours JAX has a note, about a traceback that nobody sees here.
+        # JAX adds a note about its traceback, which is not shown here.
         notes = [note for note in getattr(error, "__notes__", ()) if "JAX_TRACEBACK_FILTERING" not in note]
         print(f"jaxops: {error}", *notes, sep="\n", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("jaxops: interrupted", file=sys.stderr)
-        return 130  # 128 + SIGINT, by which a shell knows it
+        return 130  # 128 + the number of SIGINT, as shells expect

@@ -10,15 +10,15 @@ from jaxops.dtypes import is_float
 from jaxops.errors import ArgumentError
 from jaxops.ops.image.decoding import decoded
 
-# Pillow's names of pixels by their number of channels, in the order in which a shape is searched for them.
+# Pillow's mode for each number of channels. A shape is searched for these numbers in this order.
 _MODES = {3: "RGB", 1: "L", 4: "RGBA"}
 
 
 def read_image(path: str, formal: Any) -> np.ndarray:
-    """The pixels of an image file in the shape and type of an input; of floats, 255 becomes 1, as a printed line says.
+    """Reads an image file as an array with the shape and type of an input.
 
-    Raises ArgumentError for an input that is not an image, for an image of another size, and for a file that cannot be
-    decoded; UnsupportedError without Pillow.
+    A float input gets pixels / 255, and a line that says so is printed. Raises ArgumentError for an input that does not
+    take an image, for an image of another size, and for a file that cannot be decoded; UnsupportedError without Pillow.
     """
     channels, axis = _channels(path, formal)
     try:
@@ -42,9 +42,9 @@ def read_image(path: str, formal: Any) -> np.ndarray:
 
 
 def _channels(path: str, formal: Any) -> tuple[int, int]:
-    """The number of channels of an input that is an image, and their axis from the end: the first or the last of three.
+    """Returns the number of channels of an image input, and the axis of the channels: -3 or -1.
 
-    Raises ArgumentError for another input, a batch of several images among them.
+    Raises ArgumentError for an input that does not take an image, and for one that takes a batch of several images.
     """
     shape = formal.shape or ()
     batch = shape[:-3]

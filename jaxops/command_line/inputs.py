@@ -31,7 +31,7 @@ def takes_inputs(parser: argparse.ArgumentParser) -> None:
 
 
 def inputs(model: Any, options: argparse.Namespace) -> list[Any]:
-    """An array for each input: from its file, or random, of the smallest free sizes that fit."""
+    """Returns an array for each input, from its file or random. Symbolic sizes are the smallest ones that fit."""
     if options.seed < 0:
         raise ArgumentError(f"--seed {options.seed}: a seed is at least 0")
     formals = model.inputs

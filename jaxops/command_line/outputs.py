@@ -1,4 +1,4 @@
-"""The file of the outputs of a model: `run --output`."""
+"""Writes the outputs of a model to a file: `run --output`."""
 
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from jaxops.tools.python.files import stored_as
 
 
 def output_path(text: str) -> Path:
-    """The path of the file. Raises ArgumentError for another ending than .npz or .npy."""
+    """Returns the path of the file. Raises ArgumentError unless it ends in .npz or .npy."""
     if (suffix := Path(text).suffix) not in (".npz", ".npy"):
         raise ArgumentError(
             f"--output {text}: outputs are written as .npz or .npy, not {suffix or 'without an ending'}"
@@ -22,7 +22,7 @@ def output_path(text: str) -> Path:
 
 
 def check_outputs(path: Path, formals: Sequence[Any]) -> None:
-    """Raises what writing the outputs would raise, as far as their declarations tell it."""
+    """Raises those errors of `write_outputs` that the declared outputs show before the model runs."""
     names = [formal.name for formal in formals]
     if path.suffix == ".npy" and len(names) != 1:
         raise ArgumentError(f"--output {path}: a .npy file holds one array; write the outputs {names} to a .npz file")
@@ -38,7 +38,8 @@ def check_outputs(path: Path, formals: Sequence[Any]) -> None:
 def write_outputs(path: Path, outputs: Mapping[str, Any]) -> None:
     """Writes the outputs under their names, and prints what was written.
 
-    Strings become NumPy's text of fixed width, and types that the file does not have become integers of the same bits.
+    Strings become NumPy's text of fixed width. An element type that the file format lacks becomes an integer type with
+    the same bits.
     Raises UnsupportedError for an output that is not an array, and for strings that NumPy's strings cannot hold.
     """
     arrays = {name: _array(name, value) for name, value in outputs.items()}

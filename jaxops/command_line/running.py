@@ -74,14 +74,14 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _folder() -> str:
-    """The folder of compiled programs: the one that JAX was told to use, else one beside other caches of the user."""
+    """Returns the folder for compiled programs: JAX's compilation cache if one is set, else one in the user's cache."""
     configured = cast(Any, jax.config).jax_compilation_cache_dir
     return configured or str(Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "jaxops")
 
 
 def _compare(options: argparse.Namespace) -> int:
     """Compares every tensor with that of onnxruntime, or OpenVINO for an .xml; names the first node that differs."""
-    if not (options.rtol >= 0 and options.atol >= 0):  # as with NaN
+    if not (options.rtol >= 0 and options.atol >= 0):  # NaN is refused, too
         raise ArgumentError("--rtol and --atol must be at least 0")
     model = loaded(options)
     values = inputs(model, options)
@@ -92,7 +92,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _printed(formal: Any, value: Any, count: int) -> Iterator[Any]:
-    """An output with the shape that it has, and its largest elements; the same of the first arrays of a sequence."""
+    """Yields an output with its actual shape, and its largest elements; for a sequence, those of its first arrays."""
     if hasattr(value, "dtype"):
         yield str(dataclasses.replace(formal, kind="tensor", dtype=value.dtype, shape=value.shape))
     else:
@@ -113,7 +113,7 @@ def _top(value: Any, count: int) -> Any:
     values = np.asarray(value)
     rows = Table("index", "value")
     flat = values.reshape(-1)
-    opaque = flat.dtype == object  # strings, whose control characters no terminal shall see, and dictionaries
+    opaque = flat.dtype == object  # strings or dictionaries; `repr` keeps control characters from the terminal
     order = np.arange(flat.size) if opaque else np.argsort(-flat.astype(np.float64), kind="stable")
     for i in order[:count]:
         index = ", ".join(map(str, np.unravel_index(i, values.shape))) if values.ndim else "()"

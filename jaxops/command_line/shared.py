@@ -15,7 +15,7 @@ from jaxops.errors import ArgumentError, PathError, UnsupportedError, amount, in
 from jaxops.progress import progress
 from jaxops.tools.inspect.tables import Report, Table
 
-# Shows on a terminal what lasts.
+# Shows the progress of a slow step on a terminal.
 busy = functools.partial(progress, prompts=False)
 _MODEL = "an .onnx file, an OpenVINO .xml, or the name of a model that the onnx package carries, such as light_resnet50"
 
@@ -28,9 +28,10 @@ def command(
     model: bool = True,
     weights: bool = True,
 ) -> argparse.ArgumentParser:
-    """A new command, with the name and the docstring of the function that runs it.
+    """Adds a command with the name and the docstring of the function that runs it; returns its parser.
 
-    example: the arguments of a call; weights: True if it loads the weights of a model.
+    example: arguments of a call, for the help text. model: True if the command takes MODEL. weights: True if it loads
+    the weights of the model.
     """
     name, text = run.__name__.strip("_").replace("_", "-"), run.__doc__ or ""
     parser: argparse.ArgumentParser = commands.add_parser(
@@ -65,9 +66,7 @@ def takes_values(parser: argparse.ArgumentParser) -> None:
 
 
 def require(subject: str, *packages: str) -> None:
-    """Raises ModuleNotFoundError, which says what to install, where one of these packages of the extra `onnx` is
-    missing.
-    """
+    """Raises ModuleNotFoundError, which says what to install, if a package of the extra `onnx` is missing."""
     for package in packages:
         try:
             importlib.import_module(package)
@@ -84,12 +83,12 @@ def path_to_write(text: str) -> Path:
 
 
 def with_size(path: Path) -> str:
-    """The path of a file and its size, as messages say what was written."""
+    """Returns the path and the size of a file that was written, for a message."""
     return f"{path} ({amount(path.stat().st_size, 'byte')})"
 
 
 def show_stored(types: Mapping[str, tuple[np.dtype, np.dtype]]) -> None:
-    """Names the arrays that a file holds in another type. types: by name, the type of an array and the file's."""
+    """Prints which arrays a file stores in another type. types: name → (type of the array, type in the file)."""
     stored = [f"{name} ({dtype.name} in {bits.name})" for name, (dtype, bits) in types.items() if bits != dtype]
     if stored:
         show(f"stored as integers with the same bits, to be read by NumPy's view(…): {', '.join(stored)}")
@@ -161,5 +160,5 @@ def pairs(items: Sequence[str], option: str, *, first: bool = False) -> dict[str
 def number(option: str, name: str, text: str) -> int:
     """The size that an option gives a name."""
     if not text.isdecimal():
-        raise ArgumentError(f"{option} {name}={text}: a size is a number")
+        raise ArgumentError(f"{option} {name}={text}: a size is a whole number of at least 0")
     return int(text)

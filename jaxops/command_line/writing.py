@@ -43,7 +43,7 @@ def add(commands: Any) -> None:
 
 def _export(options: argparse.Namespace) -> int:
     """Writes a model as a serialised jax.export program, and its parameters as safetensors beside it."""
-    require("export", "safetensors", "flatbuffers")  # JAX serialises by the latter
+    require("export", "safetensors", "flatbuffers")  # jax.export serialises by flatbuffers
     from safetensors.flax import save_file
 
     from jaxops.tools.python.files import in_params, storable
@@ -82,7 +82,7 @@ def _serialised(model: Any, exported: Any, options: argparse.Namespace) -> bytes
 
 
 def _limits(size: Any) -> list[str]:
-    """Returns the limits of all sizes that were made with a symbolic one, such as "s <= 512"."""
+    """Returns the constraints of the scope of a symbolic size, such as "s <= 512"."""
     _, _, text = str(getattr(size, "scope", "")).partition("with constraints:")
     return [line.strip() for line in text.splitlines() if line.strip()]
 
