@@ -1,9 +1,9 @@
 """ONNX models as JAX functions, and the operators of each opset.
 
-load      makes a model a JAX function: a `Model`
+load      turns a file into a `Model`, a JAX function
 check     lists the operators of a model, and says which are missing
 opset     has the operators of one opset as functions, with exactly its semantics
-decoder   makes a decoder with a cache a step of fixed shapes, to generate text
+decoder   turns a decoder with a cache into a step of fixed shapes, to generate text
 carried   finds a model in the onnx package
 
 >>> import jaxops.onnx

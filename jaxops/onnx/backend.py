@@ -1,6 +1,6 @@
 """The interface `onnx.backend.base`, so that `onnx.backend.test` and other tools of the standard drive jaxops.
 
-It takes and gives NumPy arrays of exactly the types of the model: everything runs with x64 on.
+Inputs and outputs are NumPy arrays of exactly the types of the model, since everything runs with x64 on.
 
 >>> import jaxops.onnx.backend
 >>> text = "m (double[N] x) => (double[N] y) { y = Neg(x) }"
@@ -17,7 +17,7 @@ import onnx
 from onnx import helper
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType
 
-from jaxops.errors import ArgumentError
+from jaxops.errors import ArgumentError, amount
 from jaxops.model import Model
 from jaxops.onnx.loading import load
 from jaxops.static import enable_x64
@@ -73,7 +73,10 @@ class JaxopsBackend(Backend):
     def run_node(
         cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any
     ) -> tuple[Any, ...]:
-        """The outputs of one node for these arrays; `opset_version` says which opset, else the newest."""
+        """Returns the outputs of one node for these arrays.
+
+        kwargs: `opset_version` (default: the newest), and `compiled` as for `prepare`.
+        """
         version = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
         names = [name for name in node.input if name]
         values = [np.asarray(value) for value in inputs]
@@ -91,11 +94,11 @@ def _info(name: str, value: np.ndarray) -> onnx.ValueInfoProto:
 def _device(name: str) -> Any:
     kind, *_ = name.partition(":")
     if not hasattr(DeviceType, kind):
-        raise ArgumentError(f"device {name!r}: the standard names CPU and CUDA, with an index as in CUDA:1")
+        raise ArgumentError(f"device {name!r}: a device is CPU or CUDA, with an optional index as in CUDA:1")
     devices = jax.devices({"CPU": "cpu", "CUDA": "gpu"}[kind])
     number = Device(name).device_id
     if number >= len(devices):
-        raise ArgumentError(f"device {name!r}: JAX has {len(devices)} {kind} devices")
+        raise ArgumentError(f"device {name!r}: JAX has {amount(len(devices), f'{kind} device')}")
     return devices[number]
 
 

@@ -1,7 +1,7 @@
-"""Binding: each node of a `Graph` gets the operator, or the function of the model, that does it.
+"""Binding: each node of a `Graph` gets the operator, or the function of the model, that computes it.
 
-Everything that can be said without running the model is said here: operators that jaxops does not have, all in one
-error; attributes, inputs and outputs that a version does not have; names that nothing defines.
+All errors that show without running the model are raised here: operators that jaxops does not have, in one list;
+attributes, inputs and outputs that a version does not have; names that nothing defines.
 """
 
 import dataclasses
@@ -33,9 +33,9 @@ from jaxops.onnx.unbound import Function, OperatorName, Source
 from jaxops.onnx.validate import domain_of
 from jaxops.static import is_symbolic
 
-# So many callers of a function are told in an error inside it.
+# The largest number of callers that an error inside a function names.
 _MOST_NOTES = 16
-# So many nodes the bodies of functions may have, and PER_NODE for each node of the graph.
+# The largest number of nodes in bound bodies of functions, beside PER_NODE for each node of the graph.
 _MOST_BOUND = 1 << 12
 
 
@@ -54,7 +54,7 @@ def bind(source: Source, operators: Mapping[tuple[str, str], Callable[..., Any]]
 
 
 def with_body(node: Node) -> Node:
-    """A bound node; it gets the body that the standard gives its operator where no function does it."""
+    """Returns a bound node with the standard's function body, if no function of jaxops computes its operator."""
     binder = _Binder({})
     bound = binder.with_body(node)
     binder.missing.report()
@@ -62,7 +62,7 @@ def with_body(node: Node) -> Node:
 
 
 class FunctionCall(SignatureOperator):
-    """The operator of a node that calls a function of the model: its body says all."""
+    """The operator of a node that calls a function of the model; the `body` of the node defines the computation."""
 
     def __init__(self, name: str, formals: Sequence[str]) -> None:
         super().__init__(name, None, formals)
@@ -72,12 +72,12 @@ class FunctionCall(SignatureOperator):
 
     @property
     def label(self) -> str:
-        """The function in the context of an error."""
+        """The function as the note on an error names it."""
         return f"{self.name}, a function of the model"
 
 
 class TypedOperator(Operator):
-    """An operator that the standard defines by other operators, in a way that depends on the types of the inputs."""
+    """An operator that the standard defines by a function body that depends on the types of the inputs."""
 
     def body(self, node: Node, inputs: Sequence[Any]) -> Graph:
         """The function body of a node, bound, for inputs of these types and shapes."""
@@ -108,15 +108,15 @@ class _Binder:
     ) -> None:
         self.functions = functions
         self.custom = custom or {}
-        self.calls: set[OperatorName] = set()  # the functions being bound: one inside itself never ends
-        self.room = _MOST_BOUND  # for nodes of functions
+        self.calls: set[OperatorName] = set()  # the functions being bound; a call of one of them is a recursion
+        self.room = _MOST_BOUND  # the number of nodes that bodies of functions may still add
         self.missing = MissingOperators()
         self.bodies: dict[Any, Graph] = {}  # a function is bound once for each way to call it
 
     def graph(
         self, graph: Graph, opsets: Mapping[str, int], outer: frozenset[str], references: Mapping[str, Any] | None
     ) -> Graph:
-        """references: the attributes that a call gives the function which this is; None outside of a function."""
+        """references: the attributes of the call, if the graph is the body of a function; else None."""
         graph = in_order(graph, outer)
         names = outer | graph.defined if any(node.subgraphs for node in graph.nodes) else outer
         nodes = []
@@ -173,7 +173,7 @@ class _Binder:
         return dataclasses.replace(node, operator=operator, attributes={}, body=self.bodies[key])
 
     def bind_functions(self, asked: OperatorName, node: Node, attributes: Mapping[str, Any]) -> None:
-        """Binds the body of a function for these attributes after those of the functions that it calls."""
+        """Binds the bodies of the functions that a function calls, then its own, for these attributes."""
         path = [self._entered(asked, node, attributes)]
         try:
             while path:
@@ -197,7 +197,7 @@ class _Binder:
             raise
 
     def _entered(self, asked: OperatorName, node: Node, attributes: Mapping[str, Any]) -> Any:
-        """A function on the path to the one being bound, and what it calls."""
+        """Enters a function on the path to the one being bound; returns it with its calls."""
         if asked in self.calls:
             raise ModelError(f"the function {asked.name} calls itself")
         self.calls.add(asked)
@@ -213,7 +213,7 @@ class _Binder:
         return self.graph(function.graph, function.opsets, frozenset(), attributes)
 
     def with_body(self, node: Node) -> Node:
-        """A bound node with the body that the standard gives its operator, where no function does it."""
+        """Returns a bound node with the standard's function body, if no function of jaxops computes its operator."""
         operator: Operator = node.operator
         if operator.fn is not None:
             return node
@@ -229,9 +229,9 @@ class _Binder:
         return dataclasses.replace(node, body=self.bodies[key])
 
     def standard_body(self, node: Node, proto: Any) -> Graph:
-        """The body that the standard's text gives an operator (a FunctionProto), for the attributes of a node.
+        """Binds the standard's function body of an operator (a FunctionProto) for the attributes of a node.
 
-        It makes the outputs that the node asks for; the body may not define the remaining outputs.
+        The result has only the outputs that the node asks for; a body may leave the remaining ones undefined.
         """
         # A body may use operators of the standard without importing their opset.
         body = function(proto, (), {}, {})
@@ -247,10 +247,10 @@ class _Binder:
 
 
 def _frozen(value: Any) -> Any:
-    """An attribute, or a dictionary of them, as a key."""
+    """Returns an attribute, or a dictionary of attributes, in a hashable form."""
     if isinstance(value, Mapping):
         return tuple((name, _frozen(value[name])) for name in sorted(value))
     if isinstance(value, np.ndarray):
         content = tuple(value.flat) if value.dtype == object else value.tobytes()
         return value.dtype.name, value.shape, content
-    return (type(value), value)  # 1 and 1.0 are equal, and differ
+    return (type(value), value)  # 1 == 1.0 in Python, but they are different attributes

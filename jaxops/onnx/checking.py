@@ -1,4 +1,4 @@
-"""The operators that a model asks for, and those of them that jaxops has, before anything is loaded."""
+"""Lists the operators of a model, and which of them jaxops has, before anything is loaded."""
 
 import dataclasses
 from collections import Counter
@@ -37,7 +37,7 @@ def check(model: Readable) -> Check:
 class _Counting:
     def __init__(self, source: Source) -> None:
         self.functions = source.functions
-        self.counts: Counter[Row] = Counter()  # rows with a count of 0
+        self.counts: Counter[Row] = Counter()  # how often each row occurs; `Check.of` writes it into the row
         self.walked: set[OperatorName] = set()
         self.graph(source.graph, source.opsets)
 
@@ -68,14 +68,14 @@ class _Counting:
         except UnsupportedError as error:
             status, hint = "missing", _first(error, asked)
         except JaxopsError:
-            pass  # the node has another fault, which `load` tells
+            pass  # the node has another fault, which `load` reports
         if status == "missing" and operator.proto is not None:
             absent = self.behind(operator)
             hint = f"its function body needs {', '.join(absent)}" if absent else hint
         self.add(asked, version, status, hint)
 
     def behind(self, operator: TolerantOperator) -> list[str]:
-        """The operators that are missing behind a standard's function body; each of their nodes is counted."""
+        """Returns the operators that are missing in the standard's function body of an operator; counts their nodes."""
         missing: dict[str, None] = {}
         body = function(operator.proto, (), {}, {})
         opsets = {"": newest_opset(), **body.opsets}

@@ -1,4 +1,4 @@
-"""Nodes of which the standard's text and its test suite say different things: `load` warns of them."""
+"""Nodes for which the text of the standard and its test suite disagree: `load` warns of them."""
 
 import warnings
 from collections.abc import Iterator
@@ -9,13 +9,13 @@ from jaxops.shapes.nn.unpooling import unpooled
 
 
 def warn_of_disputed(graph: Graph) -> None:
-    """Warns once of the nodes in a bound graph whose `output_shape` may be larger than what MaxUnpool infers."""
+    """Warns once of the MaxUnpool nodes in a bound graph whose `output_shape` may exceed the size inferred for them."""
     labels = [node.label for inner in _graphs(graph, set()) for node in inner.nodes if _is_disputed(inner, node)]
     if labels:
         warnings.warn(
-            f"MaxUnpool '{labels[0]}'{f' and {len(labels) - 1} more' if len(labels) > 1 else ''}: where `output_shape` "
-            "is larger than the sizes that follow from the input, indices count in the smaller sizes, as in the test "
-            "suite of the standard; its text, and onnxruntime, count them in `output_shape`",
+            f"MaxUnpool '{labels[0]}'{f' and {len(labels) - 1} more' if len(labels) > 1 else ''}: if `output_shape` "
+            "is larger than the shape inferred from the input, indices are positions in the inferred shape, as in the "
+            "test suite of the standard; in its text and in onnxruntime they are positions in `output_shape`",
             stacklevel=7,
         )
 
@@ -35,7 +35,7 @@ def _is_disputed(graph: Graph, node: Node) -> bool:
     sizes = next((value.shape for value in graph.inputs if value.name == node.inputs[0]), None)
     output_shape = graph.initializers.get(node.inputs[2])
     if output_shape is None or not sizes or not all(isinstance(size, int) for size in sizes):
-        return True  # who knows
+        return True  # the sizes are not known yet
     output_sizes = tuple(output_shape.load().reshape(-1).tolist())
     options = (node.attributes.get(name) for name in ("kernel_shape", "strides", "pads"))
     kernel, strides, pads = (None if value is None else tuple(value) for value in options)

@@ -9,7 +9,7 @@ from jaxops.onnx.unbound import Function, Reference
 
 
 def resolved(node: Node, references: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The attributes of a node in a function body; an optional one that the call left out is not there.
+    """Returns the attributes of a node in a function body, without those that refer to an attribute the call omits.
 
     references: the attributes that the call gives the function; None outside of a function.
     """
@@ -27,7 +27,7 @@ def resolved(node: Node, references: Mapping[str, Any] | None) -> dict[str, Any]
 
 
 def calls(function: Function, attributes: Mapping[str, Any]) -> Iterator[tuple[Node, dict[str, Any]]]:
-    """The nodes of a body, and of its subgraphs, with their attributes; without those that have graphs of their own."""
+    """Yields each node in a function body and its subgraphs that has no subgraph of its own, with its attributes."""
     references = {**function.defaults, **attributes}
     graphs = [function.graph]
     while graphs:

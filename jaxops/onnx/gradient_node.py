@@ -8,10 +8,10 @@ from jaxops.graph.nodes import Graph, Node, Value
 
 
 def with_differentiated(node: Node, before: Sequence[Node]) -> Node:
-    """A bound node; Gradient gets the graph from the values that `xs` and `zs` name to the one that `y` names.
+    """Returns a bound node; a Gradient node gets the graph that computes the value `y` from those named in `xs`, `zs`.
 
-    before: the bound nodes before it, those that make y among them. Values that depend on none of xs and zs are
-    captured. Nodes that draw random numbers draw others there. Raises ModelError where no node before it makes y.
+    before: the bound nodes before it, some of which compute y. The graph captures values that depend on none of xs and
+    zs. Nodes that draw random numbers draw new ones in it. Raises ModelError if no node in `before` computes y.
     """
     if "differentiated" not in getattr(node.operator, "subgraphs", ()):
         return node  # also one whose operator jaxops does not have

@@ -21,25 +21,25 @@ from jaxops.onnx.registry import Operator, adapters, find
 from jaxops.onnx.schemas import later_schemas, newest_opset, versions
 from jaxops.signature import choices
 
-# Optimisers wrote these into models of any opset: the first version of the standard is meant, …
+# Optimisers write these operators into models of any opset. They mean the first version of the standard, …
 _EARLY = {"LayerNormalization", "MeanVarianceNormalization", "ThresholdedRelu"}
 # … or the operator of com.microsoft.
 _BORROWED = {"SimplifiedLayerNormalization"}
 # Experimental operators that the standard dropped in opset 10; the schemas of today no longer have them.
 _DROPPED = {"Affine", "Crop", "DynamicSlice", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"}
-# What took an operator's place, and the values of its attributes with it: Upsample of mode 'cubic'.
+# The operator that replaced another one, whose attributes may have the values of both: Upsample of mode 'cubic'.
 _SUCCESSORS = {"Upsample": "Resize"}
-# An empty string where it can stand for the default alone. As the `reduction` of losses, it is 'sum' in onnxruntime.
+# Attributes in which an empty string can only mean the default. As `reduction` of a loss, it is 'sum' in onnxruntime.
 _EMPTY = {"auto_pad": "NOTSET"}
 _EMPTY_OF = {"ScatterElements": {"reduction": "none"}, "ScatterND": {"reduction": "none"}}
 _INT64 = frozenset(["tensor(int64)"])
 
 
 class TolerantOperator(Operator):
-    """An operator as a file may use it."""
+    """An operator with the looser rules for files."""
 
     def choices(self, name: str) -> tuple[Any, ...]:
-        """The values of this version, and those that the newest one adds to them: 'wrap' of Pad before 19."""
+        """Returns the permitted values of this version and of the newest one, such as 'wrap' of Pad before opset 19."""
         return self._choices[name]
 
     @functools.cached_property
@@ -54,12 +54,12 @@ class TolerantOperator(Operator):
         return permitted
 
     def taken_types(self, formal: Formal) -> frozenset[str]:
-        """The types of this version; int32 where it permits int64 alone."""
+        """Returns the permitted types of this version, and int32 if it permits only int64."""
         types = super().taken_types(formal)
         return types | {"tensor(int32)"} if types == _INT64 else types
 
     def given_types(self, position: int) -> frozenset[str]:
-        """The types of this version; of later ones too where the node only holds a value: Constant before opset 9."""
+        """Returns the types of this version; without inputs, as for Constant, those of later versions, too."""
         types = super().given_types(position)
         if self.schema.inputs:
             return types
@@ -67,7 +67,7 @@ class TolerantOperator(Operator):
         return types.union(*(s.outputs[position].types for s in later))
 
     def complete(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        """As the version says, without the notes of tools, which begin with two underscores."""
+        """Completes attributes by the rules of the version; drops those of tools, which begin with two underscores."""
         stated = {name: value for name, value in attributes.items() if not name.startswith("__")}
         for name, default in {**_EMPTY, **_EMPTY_OF.get(self.name, {})}.items():
             if stated.get(name) == "":
@@ -76,12 +76,12 @@ class TolerantOperator(Operator):
 
     @functools.cached_property
     def _integers(self) -> frozenset[int]:
-        """The inputs whose integers are int64 alone."""
+        """The positions of the inputs for which the version permits only int64."""
         formals = enumerate(self.schema.inputs)
         return frozenset(i for i, formal in formals if Operator.taken_types(self, formal) == _INT64)
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
-        """As the version says, on operands of the rank and the integers that it says."""
+        """Calls the operator; a scalar becomes 1-D and int32 becomes int64 where the version asks for that."""
         operands = list(inputs)
         for position, value in enumerate(operands):
             if value is None:
@@ -109,7 +109,10 @@ def tolerant(op_type: str, domain: str, opset: int) -> TolerantOperator:
 
 
 def opset_of(domain: str, name: str, opsets: Mapping[str, int]) -> int:
-    """The opset of a domain in a model; the newest one of a known domain that the model does not import."""
+    """Returns the opset of a domain in a model, or the newest opset if the model does not import the domain.
+
+    Raises ModelError if jaxops does not know that domain either.
+    """
     if domain in opsets:
         return opsets[domain]
     newest_version = newest_opset(domain)

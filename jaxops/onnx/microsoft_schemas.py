@@ -1,8 +1,8 @@
-"""The schemas of com.microsoft, which no published package has.
+"""The schemas of com.microsoft, which no package publishes.
 
 `contrib.json` holds what onnxruntime's own registry says (names, types, defaults: facts, no text);
-`python tests/onnx/test_microsoft_schemas.py` writes it anew. The schemas are handed to nobody: other users of onnx in
-the process see the standard alone.
+`python tests/onnx/test_microsoft_schemas.py` writes it anew. The schemas are not registered with onnx, so that other
+users of onnx in the process see only the standard.
 """
 
 import functools
@@ -19,7 +19,7 @@ _Schema = defs.OpSchema
 
 @functools.cache
 def schemas() -> tuple[Any, ...]:
-    """One OpSchema an operator, each of version 1."""
+    """Returns one OpSchema per operator, each of version 1."""
     text = importlib.resources.files("jaxops.onnx").joinpath("contrib.json").read_text()
     return tuple(_schema(**described) for described in json.loads(text))
 

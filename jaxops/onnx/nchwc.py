@@ -1,8 +1,8 @@
 """Files that onnxruntime optimised for one processor: domain com.microsoft.nchwc.
 
-Between a ReorderInput and a ReorderOutput they hold the channels of images in blocks of 8 or 16, the last block filled
-up with zeros, and the filters of a Conv in an order for these. What is meant are channels on axis 1, and ordinary
-operators. Tensors in blocks get another name, as others who run the file have other numbers there.
+Between a ReorderInput and a ReorderOutput such files hold the channels of images in blocks of 8 or 16, the last block
+padded with zeros, and the filters of a Conv in a matching order. Here they become ordinary operators, with channels on
+axis 1. Tensors that were in blocks get another name, since the file's own name means other numbers to onnxruntime.
 """
 
 import dataclasses
@@ -19,15 +19,15 @@ from jaxops.onnx.unbound import OperatorName
 
 DOMAIN = "com.microsoft.nchwc"
 _POOLS = ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool")
-# What onnxruntime writes although it says nothing, and some opsets do not have.
+# Attributes with their defaults, which onnxruntime writes although some opsets do not have them.
 _NOTHING = {"storage_order": 0, "ceil_mode": 0, "count_include_pad": 0, "auto_pad": "NOTSET"}
 
 
 def without_blocks(graph: Graph, opset: int) -> Graph:
-    """A graph in ordinary operators, its subgraphs too; unchanged where nothing is in blocks. opset: of the standard.
+    """Returns a graph, and its subgraphs, in ordinary operators; unchanged if nothing is in blocks.
 
-    How many channels a block has, a file says only by sizes that are no multiples of 16. Where it does not, it is what
-    onnxruntime takes on this processor.
+    opset: of the standard. A file does not state the number of channels in a block. It follows from sizes that are not
+    multiples of 16; without any, it is the number that onnxruntime chooses on this processor.
     """
     if not any(_is_blocked(node) for node in _all_nodes(graph)):
         return graph
@@ -43,22 +43,22 @@ def _is_blocked(node: Node) -> bool:
 
 
 def _check(graph: Graph, node: Node) -> None:
-    """Raises ModelError for a node that onnxruntime does not write."""
+    """Raises ModelError for a node that onnxruntime would not write."""
     kind, problem = node.operator.name, ""
     if len(node.outputs) != 1 or not all(node.inputs[: 2 if kind == "Conv" else 1]) or not node.inputs:
         problem = "an input or its output is missing"
     elif kind == "Conv":
         filters = graph.initializers.get(node.inputs[1]) if len(node.inputs) > 1 else None
         if filters is None or len(filters.shape) != 4 or filters.shape[0] % 8 or 0 in filters.shape:
-            problem = "its filters must be an initializer of 4 axes, the first one in blocks"
+            problem = "its filters must be an initializer of 4 axes, whose first size is a multiple of 8"
         elif type(node.attributes.get("group", 1)) is not int:
             problem = f"`group` is {node.attributes['group']!r:.40}"
     elif kind == "ReorderOutput" and not _positive(node.attributes.get("channels")):
-        problem = "`channels` must be the number of channels that are meant"
+        problem = "`channels` must be the number of channels without padding, a positive integer"
     elif kind == "Upsample":
         scales = node.attributes.get("scales")
         if not isinstance(scales, tuple) or len(scales) != 4 or not all(map(_positive, scales)):
-            problem = "`scales` must be four numbers"
+            problem = "`scales` must be four positive integers"
     if problem:
         raise ModelError(f"node '{node.label}' ({kind} of {DOMAIN}): {problem}")
 
@@ -80,10 +80,10 @@ def _all_nodes(graph: Graph) -> Iterator[Node]:
 
 
 def _block(graphs: Sequence[Graph]) -> int:
-    """The number of channels of a block."""
+    """Returns the number of channels of a block, 8 or 16."""
     for graph in graphs:
         blocked: set[str] = set()
-        channels: dict[str, int] = {}  # of tensors in blocks, where it is known
+        channels: dict[str, int] = {}  # by tensor in blocks, where the number is known
         for node in graph.nodes:
             kind = node.operator.name if _is_blocked(node) else ""
             if kind == "Conv":
@@ -92,7 +92,7 @@ def _block(graphs: Sequence[Graph]) -> int:
                 in_blocks = node.inputs[0] in blocked
                 if outer % 16 or (in_blocks and inner > 1 and inner % 16):
                     return 8
-                if not in_blocks and inner >= 8:  # as long as they fill no block, the channels of an image are in none
+                if not in_blocks and inner >= 8:  # only channels that do not fill one block stay without blocks
                     return 16
             elif kind == "ReorderOutput" and node.inputs[0] in channels:
                 count, meant = channels[node.inputs[0]], node.attributes["channels"]
@@ -108,7 +108,7 @@ def _block(graphs: Sequence[Graph]) -> int:
 
 
 def _converted(graph: Graph, size: int, opset: int) -> Graph:
-    """A graph whose blocks have `size` channels."""
+    """Returns a graph without blocks, which had `size` channels each."""
     step = _Conversion(graph, size, opset)
     for node in graph.nodes:
         step.node(node)
@@ -120,11 +120,11 @@ class _Conversion:
         self.graph, self.size, self.opset = graph, size, opset
         self.nodes: list[Node] = []
         self.constants: dict[str, Tensor] = {}
-        self.renamed: dict[str, str] = {}  # the tensors in blocks
+        self.renamed: dict[str, str] = {}  # tensor in blocks → its new name
         self.taken = set(graph.defined)
 
     def node(self, node: Node) -> None:
-        """Adds what a node means."""
+        """Adds the ordinary nodes that do the work of a node."""
         inner = {key: _converted(g, self.size, self.opset) for key, g in node.subgraphs.items()}
         inputs = tuple(self.renamed.get(name, name) for name in node.inputs)
         outputs, name = node.outputs, node.operator.name
@@ -148,7 +148,7 @@ class _Conversion:
         elif name == "Upsample":
             self.upsample(renamed)
         else:
-            self.nodes.append(renamed)  # which binding does not know
+            self.nodes.append(renamed)  # unknown here: binding reports it as missing
 
     def add(
         self,
@@ -159,7 +159,7 @@ class _Conversion:
         attributes: Mapping[str, Any] | None = None,
         domain: str = "",
     ) -> str:
-        """Adds an ordinary node in the place of another; returns its output. outputs: None for a new name."""
+        """Adds an ordinary node in place of another; returns the name of its output. outputs: None for a new name."""
         targets = (self.name(f"{node.outputs[0]}/{op}"),) if outputs is None else tuple(outputs)
         self.nodes.append(
             dataclasses.replace(
@@ -174,7 +174,7 @@ class _Conversion:
         return targets[0]
 
     def name(self, base: str) -> str:
-        """A name that is not taken yet."""
+        """Returns a name that is not taken yet."""
         name, count = base, 1
         while name in self.taken:
             name, count = f"{base}_{count + 1}", count + 1
@@ -182,14 +182,14 @@ class _Conversion:
         return name
 
     def constant(self, node: Node, value: Any) -> str:
-        """The name of a new constant."""
+        """Adds a constant; returns its name."""
         array = np.asarray(value)
         name = self.name(f"{node.outputs[0]}/constant")
         self.constants[name] = Tensor(array.dtype, array.shape, functools.partial(np.asarray, array))
         return name
 
     def convolution(self, node: Node, renamed: Node) -> None:
-        """A Conv, with what is added to its result and an activation behind that."""
+        """Adds a Conv, or a FusedConv, which adds another tensor to the result and then applies an activation."""
         weights, size = self.graph.initializers[node.inputs[1]], self.size
         outer, inner, *window = weights.shape
         group = node.attributes.get("group", 1)
@@ -209,7 +209,7 @@ class _Conversion:
         self.add(renamed, name, inputs, renamed.outputs, attributes, domain)
 
     def reorder_input(self, node: Node) -> None:
-        """Channels on axis 1, filled up to whole blocks."""
+        """Moves the channels to axis 1 and pads them to whole blocks."""
         x, size = node.inputs[0], self.size
         if node.attributes.get("channels_last", 0):
             x = self.add(node, "Transpose", [x], None, {"perm": (0, 3, 1, 2)})
@@ -223,7 +223,7 @@ class _Conversion:
         self.add(node, "Pad", [x, pads], node.outputs, domain="com.microsoft")
 
     def reorder_output(self, node: Node) -> None:
-        """The channels that are meant, on the last axis where the node says so."""
+        """Drops the padding channels, and moves the channels to the last axis if the node asks for it."""
         last, ends = node.attributes.get("channels_last", 0), node.attributes["channels"]
         bounds = [self.constant(node, np.array([value], np.int64)) for value in (0, ends, 1)]
         outputs = None if last else node.outputs
@@ -232,7 +232,7 @@ class _Conversion:
             self.add(node, "Transpose", [x], node.outputs, {"perm": (0, 2, 3, 1)})
 
     def upsample(self, node: Node) -> None:
-        """Larger images: Resize, or before opset 11 an operator that has the one way only."""
+        """Enlarges images by Resize, or before opset 11 by an operator without the choice of coordinates."""
         scales, mode = np.asarray(node.attributes["scales"], np.float32), node.attributes.get("mode", "nearest")
         if self.opset >= 11:
             coordinates = node.attributes.get("coordinate_transformation_mode", "asymmetric")
@@ -247,7 +247,7 @@ class _Conversion:
 
 
 def _said(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes that say something."""
+    """Returns the attributes that differ from their defaults."""
     stated = {name: value for name, value in attributes.items() if _NOTHING.get(name) != value}
     if all(step == 1 for step in stated.get("dilations", ())):
         stated.pop("dilations", None)

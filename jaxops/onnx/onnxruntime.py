@@ -1,4 +1,4 @@
-"""onnxruntime beside jaxops, for comparing the two: the only file that imports it, when it is called."""
+"""Runs a model by onnxruntime, for a comparison with jaxops. No other file imports onnxruntime; here a call does."""
 
 import importlib
 import os
@@ -16,10 +16,10 @@ from jaxops.onnx.tensors import tensors_of
 
 
 def tensors(model: onnx.ModelProto, folders: Folders, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Computes by onnxruntime each tensor that a node makes, by name, with its optimizations off.
+    """Computes each tensor that a node makes, by name, with onnxruntime and without its optimizations.
 
-    model: is changed. folders: where external data is. inputs: NumPy arrays, or sequences of them.
-    Raises ModuleNotFoundError where onnxruntime is not installed; UnsupportedError for a model that it refuses.
+    model: is changed by the call. folders: where external data is. inputs: NumPy arrays, or sequences of them.
+    Raises ModuleNotFoundError if onnxruntime is not installed; UnsupportedError for a model that onnxruntime refuses.
     """
     try:
         import onnxruntime
@@ -46,9 +46,9 @@ def tensors(model: onnx.ModelProto, folders: Folders, inputs: Mapping[str, Any])
 
 
 def _in_one_folder(model: onnx.ModelProto, folders: Folders) -> Path | None:
-    """The folder of all external data; `model` says where the files are in it, behind all links.
+    """Returns one folder that holds all external data; rewrites the locations in `model` as paths inside it.
 
-    onnxruntime takes one folder, and follows no link that leads out of it.
+    onnxruntime takes one folder and follows no link out of it, so links are resolved here.
     """
     found = [
         (tensor, Path(str(located(tensor, folders).file))) for tensor in tensors_of(model) if uses_external_data(tensor)

@@ -17,7 +17,7 @@ from jaxops.frontend.safe_files import Folders, folders
 from jaxops.frontend.tensor_file import File, FileRange, InMemory, hold
 from jaxops.onnx.split_protobuf import cut
 
-# Or an object with a `model_proto`, as torch.onnx.export returns.
+# Also an object with a `model_proto`, such as torch.onnx.export returns.
 Readable: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto | BinaryIO | Any
 
 
@@ -30,10 +30,10 @@ _folders = functools.partial(folders, noun="external data", option="external_dat
 
 @dataclass(frozen=True, eq=False)
 class Parsed:
-    """A model as protobuf has it, without the bytes of its large initializers.
+    """A model as a protobuf object, without the bytes of its large initializers.
 
-    data: position among the initializers → where these are. folders: of its external data. where: what messages call
-    the model. source: what has all of it.
+    data: position of an initializer → where its bytes are. folders: where external data lies. where: the name of the
+    model in messages. source: the whole model, as a path, bytes or a ModelProto.
     """
 
     proto: onnx.ModelProto
@@ -46,11 +46,11 @@ class Parsed:
 def parsed(model: Readable, external_data: str | os.PathLike[str] | None = None) -> Parsed:
     """Parses a model by protobuf. external_data: as in `jaxops.onnx.load`.
 
-    Raises PathError, and ModelError for what is damaged or no ONNX model.
+    Raises PathError; ModelError for a file that is damaged or not an ONNX model; ArgumentError for another object.
     """
     model = getattr(model, "model_proto", model)  # a torch.onnx.ONNXProgram
     if isinstance(model, onnx.ModelProto):
-        copied = onnx.ModelProto()  # the caller may change theirs, while weights are read when they are needed
+        copied = onnx.ModelProto()  # weights are read later, and the caller may change the original before that
         copied.CopyFrom(model)
         return Parsed(copied, {}, _folders(None, external_data), "the ModelProto", copied)
     if isinstance(model, bytes | bytearray | memoryview):
@@ -73,13 +73,13 @@ def parsed(model: Readable, external_data: str | os.PathLike[str] | None = None)
         raise SignatureError(
             f"load: a model is a path, a file opened as binary, its bytes, a ModelProto or an ONNXProgram, not {other}"
         )
-    name = getattr(model, "name", None)  # a file on disk has one, and a folder with it
+    name = getattr(model, "name", None)  # of a file on disk; external data lies in its folder
     path = Path(name) if isinstance(name, str) and Path(name).is_file() else None
     return _of_bytes(data, _folders(path, external_data), str(path or "the file"))
 
 
 def whole(source: Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
-    """All of a model, its weights too, for the caller to change. Raises what `parsed` raises."""
+    """Returns a whole model, weights included, as a copy that the caller may change. Raises what `parsed` raises."""
     if isinstance(source, onnx.ModelProto):
         return parsed(source).proto
     if isinstance(source, bytes):
@@ -89,7 +89,7 @@ def whole(source: Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
 
 
 def carried(name: str) -> Path:
-    """Returns the path of a model in the onnx package, such as 'light_resnet50'. Their weights are random.
+    """Returns the path of a model in the onnx package, such as 'light_resnet50'. These models have random weights.
 
     Raises PathError, which lists the names, for any other name.
 
@@ -109,10 +109,10 @@ def _of_bytes(data: bytes, data_folders: Folders, where: str) -> Parsed:
 
 
 def _parsed(file: BinaryIO, later: File, data_folders: Folders, where: str, source: Path | bytes) -> Parsed:
-    """later: the same file, for what is not read now."""
+    """later: the same file, from which large initializers are read later."""
     try:
         split = cut(file)
-    except OSError as error:  # of /proc, or of a disk that fails
+    except OSError as error:  # a file of /proc, or a failing disk
         raise PathError(f"load: '{where}' cannot be read: {error}") from error
     data = {position: FileRange(later, span) for position, span in split.data.items()}
     return Parsed(_proto(split.rest, where), data, data_folders, where, source)

@@ -49,4 +49,4 @@ def opset(version: int) -> Opset:
 
 @functools.cache
 def _opset(version: int) -> Opset:
-    return OnnxOpset(version)  # keeps its functions and their list
+    return OnnxOpset(version)  # one object per version, which keeps its functions and their list

@@ -23,8 +23,8 @@ from jaxops.onnx.save import save
 class Origin:
     """The source of a model: a file, read again when it is needed, its bytes, or a ModelProto.
 
-    folders: where its external data lies. extraction: the part that was loaded. values: of inputs that have one for
-    good.
+    folders: where its external data lies. extraction: the part that was loaded. values: by name, of the inputs that
+    `load` fixed.
     """
 
     source: Path | bytes | onnx.ModelProto
@@ -33,7 +33,7 @@ class Origin:
     values: Mapping[str, Any]
 
     def tensors(self, inputs: Mapping[str, Any], dtypes: Mapping[str, Any]) -> dict[str, Any]:
-        """Computes by onnxruntime each tensor of the graph, by name: see `jaxops.onnx.onnxruntime`."""
+        """Computes each tensor of the graph, by name, with onnxruntime: see `jaxops.onnx.onnxruntime`."""
         from jaxops.onnx.onnxruntime import tensors
 
         fed = feeds({**self.values, **inputs}, dtypes)
@@ -41,7 +41,7 @@ class Origin:
         return tensors(_extracted(proto, self.extraction, fed) if self.extraction else proto, self.folders, fed)
 
     def proto(self) -> onnx.ModelProto:
-        """The model again, for the caller to change; external data stays in its files.
+        """Reads the model again, as a copy that the caller may change; external data stays in its files.
 
         Raises FileNotFoundError and ModelError for a file that is gone or damaged.
         """
@@ -60,7 +60,7 @@ class Origin:
 
 
 def _extracted(proto: onnx.ModelProto, extraction: Extraction, inputs: Mapping[str, Any]) -> onnx.ModelProto:
-    """Leaves of a model, which it changes, the part that is loaded. inputs: NumPy arrays, or lists of them."""
+    """Removes from a model, in place, all but the part that is loaded. inputs: NumPy arrays, or lists of them."""
     graph = extraction.of(read(proto, weights=False).graph, lambda names: {})
     computed = {name for node in graph.nodes for name in node.outputs if name}
     nodes = proto.graph.node

@@ -1,4 +1,4 @@
-"""From a file, bytes or a ModelProto to a `Source`. No protobuf object goes past this module."""
+"""Reads a file, bytes or a ModelProto as a `Source`. No protobuf object leaves this module."""
 
 import dataclasses
 import functools
@@ -24,18 +24,18 @@ from jaxops.onnx.tensors import LARGEST
 from jaxops.onnx.unbound import Function, OperatorName, Reference, Source
 from jaxops.onnx.validate import check_attributes, check_references, domain_of, opsets_of, text_of
 
-# What makes a tensor whose data is in another file.
+# Makes a tensor whose data is in another file.
 _External: TypeAlias = Callable[[TensorProto, np.dtype], Tensor]
-# An initializer, and where its bytes are if it does not have them itself.
+# An initializer, and the place of its bytes if its proto does not hold them.
 _Stored: TypeAlias = tuple[TensorProto, FileRange | None]
-# What writers of models put where they know no name for a size.
+# Texts that writers of models put in place of a name for a size.
 _UNNAMED = {"", "?", "-1", "None", "_"}
 
 
 def read(model: Readable | Parsed, *, weights: bool = True) -> Source:
     """Reads a model. Raises PathError; ModelError for a file that is damaged or not an ONNX model.
 
-    weights: whether external data is looked for; without it, zeros stand for it.
+    weights: True if external data is looked for; otherwise zeros take its place.
     """
     return _source(model if isinstance(model, Parsed) else parsed(model), weights)
 
@@ -46,8 +46,8 @@ def _source(file: Parsed, weights: bool) -> Source:
         raise ModelError(f"{where}: not an ONNX model: it has no graph")
     if not 1 <= proto.ir_version <= onnx.IR_VERSION:
         raise ModelError(
-            f"{where}: IR version {proto.ir_version}: the installed onnx knows 1 to {onnx.IR_VERSION}; where it is "
-            "greater, a newer onnx may help"
+            f"{where}: IR version {proto.ir_version}: the installed onnx knows 1 to {onnx.IR_VERSION}; for a greater "
+            "one, a newer onnx may help"
         )
     opsets = opsets_of(proto.opset_import)
     if not opsets:
@@ -74,8 +74,10 @@ def _source(file: Parsed, weights: bool) -> Source:
 
 
 def declared(proto: onnx.ModelProto, names: Collection[str]) -> dict[str, Value]:
-    """The types and shapes of tensors of the graph, where the file says them or onnx infers them; sizes that onnx
-    names itself are open."""
+    """Returns the types and shapes of tensors of the graph that the file declares or onnx infers.
+
+    A size for which onnx invents a name is None.
+    """
     types = {value.name: _value(value) for value in proto.graph.value_info if value.name in names}
     if not all(name in types for name in names) and proto.ByteSize() < LARGEST:
         inferred = onnx.shape_inference.infer_shapes(proto).graph.value_info
@@ -84,13 +86,16 @@ def declared(proto: onnx.ModelProto, names: Collection[str]) -> dict[str, Value]
 
 
 def _anonymous(value: Value) -> Value:
-    """The value without names such as unk__3, which shape inference gives sizes."""
+    """Returns the value with None for sizes such as unk__3, which are names that onnx's shape inference invents."""
     sizes = value.shape and tuple(None if str(size).startswith("unk__") else size for size in value.shape)
     return dataclasses.replace(value, shape=sizes)
 
 
 def _without_defaults(graph: Graph) -> Graph:
-    """Before IR version 4 every initializer had to be an input too; as in onnxruntime, a call cannot replace it."""
+    """Returns the graph without inputs that are initializers: as in onnxruntime, a call cannot replace these.
+
+    Before IR version 4 every initializer had to be an input, too.
+    """
     return dataclasses.replace(graph, inputs=tuple(v for v in graph.inputs if v.name not in graph.initializers))
 
 
@@ -116,7 +121,7 @@ def function(
 
 
 def _graph(proto: onnx.GraphProto, external: _External, data: Mapping[int, FileRange] | None = None) -> Graph:
-    """data: position among the initializers → where the bytes are of one that does not have them itself."""
+    """data: position of an initializer → where its bytes are, if its proto does not hold them."""
     tensors = _without_repeats(proto.initializer, data or {})
     names = [t.name for t, _ in tensors] + [sparse.values.name for sparse in proto.sparse_initializer]
     check_names("initializer", map(text_of, names))
@@ -138,8 +143,10 @@ def _graph(proto: onnx.GraphProto, external: _External, data: Mapping[int, FileR
 
 
 def _without_repeats(tensors: Sequence[TensorProto], data: Mapping[int, FileRange]) -> list[_Stored]:
-    """The initializers, and where their bytes are if they do not have them themselves, without exact repeats, which
-    some tools write. Different ones of one name are left to raise."""
+    """Returns the initializers with the places of their bytes, without exact repeats, which some tools write.
+
+    Different initializers of one name stay, and raise an error later.
+    """
     first: dict[str, _Stored] = {}
     unique = []
     for position, tensor in enumerate(tensors):
@@ -172,7 +179,7 @@ def attribute(proto: AttributeProto, external: _External) -> Any:
     """An attribute in Python's types: numbers, strings, tuples, NumPy arrays, graphs."""
     if proto.ref_attr_name:
         return Reference(text_of(proto.ref_attr_name))
-    # Forests have millions of numbers and modes.
+    # Tree ensembles have millions of numbers and modes.
     if proto.type in (AttributeProto.INTS, AttributeProto.FLOATS):
         return tuple(proto.ints if proto.type == AttributeProto.INTS else proto.floats)
     if proto.type == AttributeProto.STRINGS:

@@ -1,4 +1,4 @@
-"""The function that does an operator at a version.
+"""The function that computes an operator at a version.
 
 The schema says names, types, defaults and permitted element types. The function comes by name from the module of the
 domain, or from an adapter in `jaxops.onnx.versions`: the newest one whose `since` is not above the model's opset.
@@ -34,7 +34,7 @@ def _functions(domain: str) -> dict[str, Callable[..., Any]]:
 
 
 def function(op_type: str, domain: str = "") -> Callable[..., Any] | None:
-    """The function with the newest meaning of an operator; None where there is none, or adapters say it all."""
+    """Returns the function with the newest meaning of an operator; None if there is none, or if adapters do all."""
     return _functions(domain).get(op_type.lower())
 
 
@@ -49,13 +49,13 @@ class Operator(SchemaOperator[OnnxSchema]):
 
     @property
     def spelling(self) -> str:
-        """The function in `opset(n)`."""
+        """The function of `opset(n)` for the operator, as source text; empty if there is none."""
         is_function = not self.schema.domain and not self.subgraphs
         return f"jaxops.onnx.opset({self.opset}).{self.name}" if is_function else ""
 
     @property
     def proto(self) -> Any:
-        """The FunctionProto by which the standard defines the operator, where it needs no types to say so."""
+        """The FunctionProto by which the standard defines the operator; None if it has none or one that needs types."""
         return self.schema.proto.function_body if self.fn is None and self.schema.proto.has_function else None
 
 
@@ -66,7 +66,7 @@ def _found_again(kind: type[Operator], op_type: str, domain: str, opset: int) ->
 
 @functools.cache
 def find(op_type: str, domain: str, opset: int) -> Operator:
-    """The operator at the newest version not above `opset`. Raises UnsupportedError, which says why not."""
+    """Returns the operator at the newest version not above `opset`. Raises UnsupportedError if jaxops lacks it."""
     schema = find_schema(op_type, domain, opset)
     key = domain, op_type
     registered = adapters().get(key, {})

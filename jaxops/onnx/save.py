@@ -20,7 +20,7 @@ from jaxops.graph.nodes import Graph
 from jaxops.onnx.read import located
 from jaxops.onnx.tensors import LARGEST, tensors_of
 
-# Tensors of fewer bytes stay in the model, as onnx itself leaves them; the others begin at a page, to be mapped.
+# Tensors of fewer bytes stay in the model, as in files that onnx writes. Larger ones begin at a page, to be mapped.
 _SMALL, _PAGE = 1024, 4096
 
 
@@ -36,10 +36,10 @@ def save(
     """Writes `proto`, which it changes, with other weights.
 
     folders: where the external data of `proto` is. graph: the model's, which says where each weight belongs. weights:
-    by name, of any type; dtypes: their types in the file, in which they are written; original: the weights that the
-    file has. Large tensors go to a file beside it, one after the other, where the original has external data or the
-    weights exceed 2 GB. What was there is replaced at the end.
-    Raises UnsupportedError for a new weight that the file has no place for.
+    by name, of any type. dtypes: their types in the file. original: the weights that the file has. If the original has
+    external data, or the weights exceed 2 GB, large tensors go to a second file beside the first. Existing files are
+    replaced at the very end.
+    Raises UnsupportedError for a changed weight that the file has no place for.
     """
     places = _Places(proto, weights)
     places.find(graph)
@@ -77,7 +77,7 @@ class _Store:
     def put(self, tensor: TensorProto, data: bytes) -> None:
         """Writes the data of a tensor; the tensor says where they are."""
         self.file.write(b"\0" * (-self.file.tell() % _PAGE))
-        tensor.raw_data = b""  # the field has to be there for `set_external_data`
+        tensor.raw_data = b""  # `set_external_data` asks for this field
         set_external_data(tensor, self.location, self.file.tell(), len(data))
         tensor.ClearField("raw_data")
         self.file.write(data)
@@ -88,15 +88,18 @@ class _Store:
 
 
 class _Places:
-    """The places of the weights in a file. found: each tensor that is one, and its name among the parameters. equal:
-    the parameters that are written as the tensor of another one."""
+    """The places of the weights in a file.
+
+    found: each tensor that is a weight, with the name of its parameter. equal: the parameters that are written as the
+    tensor of another one.
+    """
 
     def __init__(self, proto: ModelProto, weights: Mapping[str, Any]) -> None:
         self.proto, self.weights, self.equal = proto, weights, set[str]()
         self.found: list[tuple[TensorProto, str]] = []
         self._functions = {(_domain(f.domain), f.name, f.overload): f for f in proto.functions}
         self._bodies: dict[tuple[str, str, str], Mapping[str, str]] = {}
-        self._shared: list[tuple[str, str, str]] = []  # (function, name, other name) that share one place
+        self._shared: list[tuple[str, str, str]] = []  # (function, name, other name) of weights that share a place
 
     def find(self, graph: Graph) -> None:
         """Finds the places of all weights of a model."""
@@ -132,7 +135,7 @@ class _Places:
         self._nodes(proto, graph)
 
     def _untie(self, proto: GraphProto, graph: Graph) -> None:
-        """Gives a parameter that shares an initializer with others one of its own, where it has other values now."""
+        """Gives a parameter that shares an initializer an initializer of its own, if its values differ now."""
         tensors, outputs = {t.name: t for t in proto.initializer}, {name: n for n in graph.nodes for name in n.outputs}
         for node in proto.node:
             bound = next((outputs[name] for name in node.output if name in outputs and name), None)
@@ -146,7 +149,7 @@ class _Places:
                 node.input[position] = name
 
     def _are_equal(self, param: str | None, other: str | None) -> bool:
-        """Tells whether a parameter has the values of another one, so that one tensor can be both."""
+        """Returns True if two parameters have the same values, so that one tensor can hold both."""
         if param is None or other is None or not np.array_equal(self.weights[param], self.weights[other]):
             return False
         self.equal.add(param)
@@ -170,13 +173,13 @@ class _Places:
                     proto.node.insert(position, self._constant(name, graph))
             elif outputs and outputs[0] in bound:
                 self._inside(node, bound[outputs[0]])
-        # Inserting copies a node, so the tensors are looked up when all are there.
+        # Inserting copies a node, so the tensors are looked up after all insertions.
         for node in proto.node:
             if node.op_type == "Constant" and node.output[0] in graph.params:
                 self.found.append((node.attribute[0].t, graph.params[node.output[0]]))
 
     def _constant(self, name: str, graph: Graph) -> NodeProto:
-        """A Constant in the place of a node; a static value beside a weight stays what it was."""
+        """Returns a Constant in place of a node; a static value beside a weight keeps its value."""
         tensor = (
             _stub(TensorProto.UNDEFINED)
             if name in graph.params
@@ -202,12 +205,12 @@ class _Places:
 
 
 def _stub(kind: int) -> TensorProto:
-    """An empty tensor for a weight to take the place of; its type, where the file says it."""
+    """Returns an empty tensor, to be filled with a weight; its type is that of the file, if stated."""
     return TensorProto(data_type=kind, dims=[0])
 
 
 def _params(graph: Graph) -> dict[str, str]:
-    """The parameters inside a graph, each by where it is."""
+    """Returns the names of the parameters inside a graph, by their place."""
     params = dict(graph.params)
     for node in graph.nodes:
         for key, inner in (*node.subgraphs.items(), *([("", node.body)] if node.body else [])):

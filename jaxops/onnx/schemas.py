@@ -1,7 +1,7 @@
 """The contract of each operator at each version: schemas, opsets, element types.
 
-`onnx.defs` says it for the standard, `jaxops.onnx.microsoft_schemas` for com.microsoft; both in `OpSchema` objects.
-Nothing but this file knows these, and the standard's names of types, such as `tensor(float)`.
+`onnx.defs` has them for the standard, `jaxops.onnx.microsoft_schemas` for com.microsoft, both as `OpSchema` objects.
+No other file knows these objects, or the standard's names of types, such as `tensor(float)`.
 """
 
 import functools
@@ -24,7 +24,7 @@ from jaxops.static import FromSizes
 
 @functools.cache
 def _history(op_type: str, domain: str) -> dict[int, Any]:
-    """version → schema, in ascending order; one by one, as all schemas of the standard take 20 ms."""
+    """Returns version → schema in ascending order; asks for one at a time, since all of them take 20 ms."""
     if domain == microsoft_schemas.DOMAIN:
         return {schema.since_version: schema for schema in microsoft_schemas.schemas() if schema.name == op_type}
     schemas: list[Any] = []
@@ -40,12 +40,12 @@ def _all_schemas() -> list[Any]:
 
 
 def operators(domain: str) -> list[str]:
-    """The operators of a domain, at whichever version."""
+    """Returns the names of the operators that a domain has or had in any version."""
     return sorted({schema.name for schema in _all_schemas() if schema.domain == domain})
 
 
 def versions(op_type: str, domain: str) -> tuple[int, ...]:
-    """The versions at which the signature or the text of an operator changed."""
+    """Returns the versions in which the signature or the text of an operator changed."""
     return tuple(_history(op_type, domain))
 
 
@@ -80,7 +80,7 @@ def find_schema(op_type: str, domain: str, opset: int) -> "OnnxSchema":
 
 @functools.cache
 def later_schemas(schema: "OnnxSchema") -> tuple["OnnxSchema", ...]:
-    """The schemas of the later versions of an operator."""
+    """Returns the schemas of the later versions of an operator."""
     history = _history(schema.name, schema.domain).items()
     return tuple(schema_of(later) for since, later in history if since > schema.since and not later.deprecated)
 
@@ -101,15 +101,15 @@ _WIDE = {"int32": "int64", "uint32": "uint64", "float": "double", "complex64": "
 
 @functools.cache
 def _tensor_name(dtype: Any) -> str:
-    """The standard's name for a tensor of an element type; one that no operator takes keeps its own name."""
+    """Returns the standard's name for a tensor of an element type, or NumPy's name if no operator takes that type."""
     return f"tensor({_tensor_names().get(dtype.name, dtype.name)})"
 
 
 def _type_names(value: Any) -> tuple[str, ...]:
-    """All names that fit the type of a value, its own first.
+    """Returns all type names that fit a value, the name of its own type first.
 
-    A JAX array of a 32-bit type has two while x64 is off: it may stand for the 64-bit type. Symbolic sizes stay as they
-    are when they are cast to an integer type of 32 or 64 bits. An empty list may be a sequence of anything.
+    While x64 is off, a JAX array of a 32-bit type has two names, since it may stand for the 64-bit type. Symbolic sizes
+    fit all integer types of 32 and 64 bits. An empty list may be a sequence of anything.
     """
     if isinstance(value, dict):
         return _map_names(value)
@@ -132,7 +132,7 @@ _PYTHON = {float: ("float", "double"), int: ("int64",), str: ("string",)}
 
 
 def _map_names(value: dict[Any, Any]) -> tuple[str, ...]:
-    """All names that fit the type of a dictionary; an empty one may be a map of anything."""
+    """Returns all type names that fit a dictionary; an empty dictionary may be a map of anything."""
     item = next(iter(value.values()), None)
     if item is None:
         kinds = [kind for names in _PYTHON.values() for kind in names]
@@ -172,9 +172,9 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
-# A hint about memory of opset 1, which says nothing about the result.
+# An attribute of opset 1 that is a hint about memory and does not change the result.
 _IGNORED = {"consumed_inputs"}
-# Attributes of ai.onnx.ml that list what the result is made of, and its element type.
+# Attributes of ai.onnx.ml that list the values of the result, and the element type of these.
 _LISTS = {
     **dict.fromkeys(("classlabels_ints", "classlabels_int64s", "values_int64s"), np.dtype(np.int64)),
     **dict.fromkeys(("classlabels_strings", "values_strings"), np.dtype(object)),
@@ -184,7 +184,7 @@ _LISTS = {
 
 @dataclass(frozen=True, eq=False)
 class OnnxSchema(Schema):
-    """The contract of an operator of ONNX. proto: the OpSchema; the stubs of onnx lack half of its members."""
+    """The contract of an operator of ONNX. proto: the OpSchema, untyped since onnx's stubs lack half of its members."""
 
     cast = "Cast"
 
@@ -197,7 +197,7 @@ class OnnxSchema(Schema):
         return _type_names(value)
 
     def listing(self, types: Iterable[str]) -> str:
-        """Types in a message."""
+        """Returns types as a message shows them."""
         return ", ".join(sorted(t.removeprefix("tensor(").removesuffix(")") for t in types))
 
     def element_types(self, types: Iterable[str]) -> frozenset[np.dtype]:
@@ -225,7 +225,7 @@ class OnnxSchema(Schema):
         return type_name.startswith(("seq", "optional"))
 
     def stated_types(self, attributes: Mapping[str, Any]) -> Iterator[np.dtype]:
-        """The element types that attributes say, those of values before those of keys."""
+        """Yields the element types that attributes state, those of values before those of keys."""
         for name in sorted(attributes, key=lambda name: not name.startswith("values")):
             yield from super().stated_types({name: attributes[name]})
             if name in _LISTS and attributes[name]:
@@ -238,8 +238,8 @@ def schema_of(proto: Any) -> OnnxSchema:
     permitted = {}
     for constraint in proto.type_constraints:
         allowed = frozenset(constraint.allowed_type_strs)
-        # What an optional holds is given as it is, so a version that takes the optional takes that too. A sparse tensor
-        # is dense once it is read.
+        # An optional is given as the value that it holds, so a version that takes an optional takes its value, too. A
+        # sparse tensor becomes dense when it is read.
         contents = {t[9:-1] for t in allowed if t.startswith("optional(")}
         dense = {t.removeprefix("sparse_") for t in allowed if t.startswith("sparse_")}
         permitted[constraint.type_param_str] = allowed | contents | dense

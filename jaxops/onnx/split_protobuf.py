@@ -1,8 +1,9 @@
-"""The weights in a model's own file. They stay there until they are needed, and protobuf gets the rest.
+"""Leaves the weights of a model in its file until they are needed, and gives protobuf the rest.
 
-protobuf takes a whole file at once, copies each tensor out of it, and gives copies of those: a model of 400 MB had
-1.1 GB in memory. So a file is cut first. Only lengths are followed here, as protobuf's wire format has them
-(https://protobuf.dev/programming-guides/encoding); what they do not fit is left to protobuf, whole, to take or refuse.
+protobuf takes a whole file at once and copies each tensor twice: a model of 400 MB had 1.1 GB in memory. So the large
+tensors are cut out of the file first. This module only follows the lengths in protobuf's wire format
+(https://protobuf.dev/programming-guides/encoding). If they do not fit, protobuf gets the whole file, and takes or
+refuses it.
 """
 
 import io
@@ -13,19 +14,19 @@ from typing import BinaryIO, NamedTuple
 # The numbers of onnx.proto: ModelProto.graph, GraphProto.initializer, TensorProto.raw_data and .data_location.
 _GRAPH, _INITIALIZER, _RAW_DATA, _DATA_LOCATION = 7, 5, 9, 14
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
-# Tensors of fewer bytes stay in the model, as onnx itself leaves them where it writes others beside it.
+# Tensors of fewer bytes stay in the model, as in files that onnx writes with external data.
 _SMALL = 1024
 
 
 class Cut(NamedTuple):
-    """A model without the bytes of its large initializers. data: position among the initializers → where they are."""
+    """A model without the bytes of its large initializers. data: position of an initializer → where its bytes are."""
 
     rest: bytes
     data: dict[int, range]
 
 
 class _Unusual(Exception):
-    """The file is damaged, or says in an unusual way what protobuf alone can put together."""
+    """The file is damaged, or has an unusual layout that only protobuf can read."""
 
 
 class _Field(NamedTuple):
@@ -37,13 +38,13 @@ class _Field(NamedTuple):
 
 
 def cut(file: BinaryIO) -> Cut:
-    """Reads a model. file: one that can be sought in."""
+    """Reads a model. file: must be seekable."""
     size = file.seek(0, os.SEEK_END)
     try:
         return _cut(file, size)
     except _Unusual:
         file.seek(0)
-        return Cut(file.read(size), {})  # files of /proc, which have more than they say, may have no end
+        return Cut(file.read(size), {})  # files of /proc hold more than their stated size, and may have no end
 
 
 def _cut(file: BinaryIO, size: int) -> Cut:
@@ -69,7 +70,7 @@ def _cut(file: BinaryIO, size: int) -> Cut:
 
 
 def _raw_data(file: BinaryIO, tensor: _Field) -> _Field | None:
-    """The one field with all data of a large tensor."""
+    """Returns the field that holds all data of a large tensor; None if there is no such field."""
     if tensor.kind != _LENGTH:
         raise _Unusual
     if tensor.end - tensor.content < _SMALL:
@@ -107,7 +108,7 @@ def _fields(file: BinaryIO, start: int, end: int) -> Iterator[_Field]:
 
 
 def _varint(data: bytes, start: int) -> tuple[int, int]:
-    """(the number at `start`, where it ends): seven bits a byte, the lowest first; the eighth says that it goes on."""
+    """Returns (the number at `start`, where it ends). Each byte has seven bits, lowest first, and a bit for "more"."""
     number = 0
     for position, byte in enumerate(data[start : start + 10]):
         number |= (byte & 0x7F) << 7 * position

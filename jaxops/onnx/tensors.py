@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-# protobuf writes no message of 2 GiB or more; the nodes need some room beside the tensors.
+# protobuf refuses messages of 2 GiB or more; the nodes need some room beside the tensors.
 LARGEST = 2**31 - 2**26
 
 

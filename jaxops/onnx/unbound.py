@@ -13,7 +13,7 @@ class OperatorName:
 
     name: str
     domain: str = ""
-    overload: str = ""  # which of the model's functions of one name
+    overload: str = ""  # tells functions of the model apart that have one name
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,19 @@ from jaxops.onnx.unbound import Function, Reference
 
 
 def text_of(name: str | bytes) -> str:
-    """A name; protobuf gives bytes where the file does not hold UTF-8."""
+    """Returns a name. Raises ModelError for bytes, which protobuf gives if the file does not hold UTF-8."""
     if isinstance(name, bytes):
         raise ModelError(f"the name {name!r} is not UTF-8; the model is damaged")
     return name
 
 
 def domain_of(domain: str) -> str:
-    """A domain; the standard's own has two names."""
+    """Returns the name of a domain; the standard's own domain has two, '' and 'ai.onnx', and gets the first."""
     return "" if domain == "ai.onnx" else domain
 
 
 def opsets_of(imports: Any) -> dict[str, int]:
-    """The version of each domain. Raises ModelError for two, or one that cannot be."""
+    """Returns the opset version of each domain. Raises ModelError for a domain with two versions or a negative one."""
     opsets: dict[str, int] = {}
     for o in imports:
         domain = domain_of(text_of(o.domain))
@@ -34,14 +34,14 @@ def opsets_of(imports: Any) -> dict[str, int]:
 
 
 def check_attributes(label: str, op_type: str, names: Sequence[str]) -> None:
-    """Raises ModelError where a node has two attributes of one name."""
+    """Raises ModelError if a node has two attributes of one name."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ModelError(f"node '{label or op_type}' ({op_type}) has the attribute `{min(twice)}` twice")
 
 
 def check_references(name: str, function: Function) -> None:
-    """Raises ModelError where a node of a function stands for an attribute that the function does not have."""
+    """Raises ModelError if a node of a function refers to an attribute that the function does not have."""
     for node in _nodes(function.graph):
         for key, value in node.attributes.items():
             if isinstance(value, Reference) and value.name not in function.attributes:

@@ -56,7 +56,7 @@ def test_devices():
     assert backend.supports_device("CPU:0")
     assert not backend.supports_device("CPU:99")
     assert not backend.supports_device("TPU")
-    with pytest.raises(ArgumentError, match="device 'TPU': the standard names CPU and CUDA"):
+    with pytest.raises(ArgumentError, match="device 'TPU': a device is CPU or CUDA"):
         backend.prepare(ADD, "TPU")
     with pytest.raises(ArgumentError, match=r"device 'CPU:99': JAX has . CPU devices"):
         backend.prepare(ADD, "CPU:99")

@@ -228,7 +228,7 @@ def test_a_block_has_as_many_channels_as_the_sizes_say(size, middle, last, tmp_p
         (node("ReorderInput", [], ["y"], domain=DOMAIN), "an input or its output is missing"),
         (node("ReorderOutput", ["x"], ["y"], domain=DOMAIN), "`channels` must be the number of channels"),
         (node("ReorderOutput", ["x"], ["y"], domain=DOMAIN, channels=0), "`channels` must be the number of channels"),
-        (node("Upsample", ["x"], ["y"], domain=DOMAIN, scales=[1, 1, 2]), "`scales` must be four numbers"),
+        (node("Upsample", ["x"], ["y"], domain=DOMAIN, scales=[1, 1, 2]), "`scales` must be four positive integers"),
     ],
 )
 def test_a_damaged_node(bad, text):

@@ -199,7 +199,7 @@ def test_a_model_with_an_output_shape_is_warned_of(shape, warned):
         model = load(proto)
     texts = [str(w.message) for w in found]
     assert len(texts) == warned
-    assert all("MaxUnpool 'unpool': where `output_shape` is larger" in text for text in texts)
+    assert all("MaxUnpool 'unpool': if `output_shape` is larger" in text for text in texts)
     given = {"x": x, "i": places} | ({"s": np.int64([1, 1, 5, 5])} if shape == "an input" else {})
     expected = np.pad(unpool(x, places, (1, 1, 4, 4)), [(0, 0), (0, 0), (0, 1), (0, 1)])
     size = model(given).shape[-1]
