@@ -1,11 +1,11 @@
 """OpenVINO models (IRs) as JAX functions, and the operations of each opset.
 
-load      makes a model a JAX function: a `Model`, as `jaxops.onnx.load` does
+load      turns a file into a `Model`, a JAX function, as `jaxops.onnx.load` does
 check     lists the operations of a model, and says which are missing
 opset     has the operations of one opset as functions, with exactly its semantics
 opset1    has VariadicSplit under its own name
 ops       has the operators that only OpenVINO has, in Python's names
-decoder   makes a decoder whose cache is a variable a step of fixed shapes, to generate text
+decoder   turns a decoder with its cache in variables into a step of fixed shapes, to generate text
 
 >>> import jaxops.openvino
 >>> print(jaxops.openvino.load("notebooks/running_sum.xml").outputs[0])

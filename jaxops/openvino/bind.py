@@ -1,4 +1,4 @@
-"""Binding: each node of an IR gets the operator that does it, and its attributes as values."""
+"""Binding: each node of an IR gets the operator that computes it, and its attributes as values."""
 
 import dataclasses
 import functools
@@ -18,7 +18,7 @@ from jaxops.graph.nodes import Graph, Node
 from jaxops.openvino.registry import Operator, find
 from jaxops.openvino.schemas import EVERY_NUMBER, EVERY_TYPE, OpenVinoSchema, opset_of, read_attribute
 
-# What a file carries for other programs, on layers of any type.
+# Attributes for other programs, which a file may have on layers of any type.
 _SKIPPED = {"old_api_map_element_type", "old_api_map_order"}
 
 
@@ -27,7 +27,7 @@ def bind(graph: Graph, where: str, operators: Operators | None = None) -> Graph:
 
     Raises one UnsupportedError for all operations that are missing; ModelError for an attribute that is not a value of
     its kind; SignatureError for a missing attribute, or for inputs and outputs that the operation does not have.
-    Warns once of attributes that it skips, as no operation has them.
+    Warns once of attributes that are skipped because the operation does not have them.
     """
     binder = _Binder(where, custom_operators(operators or {}))
     bound = binder.graph(graph, frozenset())
@@ -36,19 +36,19 @@ def bind(graph: Graph, where: str, operators: Operators | None = None) -> Graph:
 
 
 class TolerantOperator(Operator):
-    """An operation as a file may use it: OpenVINO has checked its types, but that those of one variable are equal."""
+    """An operation with looser types, for files: OpenVINO has checked them, except that two types must be equal."""
 
     def taken_types(self, formal: Any) -> frozenset[str]:
-        """All types, but for strings where none are permitted."""
+        """Returns all types; strings only if the operation permits strings."""
         return EVERY_TYPE if "string" in formal.types else EVERY_NUMBER
 
     def given_types(self, position: int) -> frozenset[str]:
-        """All types."""
+        """Returns all types."""
         return EVERY_TYPE
 
 
 class ExactOperator(TolerantOperator):
-    """An operation that stays float32 in a narrower model, as the file says."""
+    """An operation that the file marks to stay in float32 when the model is narrowed."""
 
     def __init__(self, schema: OpenVinoSchema, fn: Callable[..., Any] | None, opset: int) -> None:
         super().__init__(schema, fn, opset)
@@ -56,7 +56,7 @@ class ExactOperator(TolerantOperator):
 
 
 class SeededOperator(TolerantOperator):
-    """An operation whose numbers follow from its seeds: it draws none."""
+    """A random operation with seeds: its numbers follow from them, so it needs no random key."""
 
     def __init__(self, schema: OpenVinoSchema, fn: Callable[..., Any] | None, opset: int) -> None:
         super().__init__(schema, fn, opset)
@@ -67,7 +67,7 @@ class _Binder:
     def __init__(self, where: str, custom: Mapping[tuple[str, str], CustomOperator]) -> None:
         self.where, self.custom = where, custom
         self.missing = MissingOperators()
-        self.completed: dict[Any, Mapping[str, Any]] = {}  # by operator, and attributes as the file has them
+        self.completed: dict[Any, Mapping[str, Any]] = {}  # by operator and attributes as in the file
         self.skipped: dict[str, None] = {}
 
     def report(self) -> None:
@@ -92,7 +92,7 @@ class _Binder:
 
     def node(self, node: Node, names: frozenset[str]) -> Node:
         subgraphs = {name: self.graph(graph, names) for name, graph in node.subgraphs.items()}
-        if isinstance(node.operator, SignatureOperator):  # the reader knows what does it
+        if isinstance(node.operator, SignatureOperator):  # the reader has bound it already
             return self.checked(dataclasses.replace(node, attributes={**node.attributes, **subgraphs}))
         op_type, opset_name, is_exact = node.operator
         custom = self.custom.get((opset_name, op_type))
@@ -110,7 +110,7 @@ class _Binder:
             return node
         operator.check_arity([True] * len(node.inputs), len(node.outputs))
         key = operator, *node.attributes.items()
-        if key not in self.completed:  # most layers of a type say the same
+        if key not in self.completed:  # most layers of a type have the same attributes
             self.completed[key] = operator.complete(self.attributes(node, operator))
         attributes = self.completed[key]
         if operator.draws and (attributes["global_seed"] or attributes["op_seed"]):
@@ -120,7 +120,7 @@ class _Binder:
         )
 
     def attributes(self, node: Node, operator: Operator) -> dict[str, Any]:
-        """The attributes that the operation has, as values."""
+        """Returns as values those attributes of a node that the operation has."""
         declared, values = operator.schema.attributes, {}
         for written, text in node.attributes.items():
             name = written.replace("-", "_")
@@ -140,13 +140,13 @@ class _Binder:
 
 @functools.cache
 def tolerant(op_type: str, opset: int, kind: type[TolerantOperator] = TolerantOperator) -> TolerantOperator:
-    """The operation as a file may use it. Raises what `find` raises."""
+    """Returns the operation with the looser rules for files. Raises what `find` raises."""
     operator = find(op_type, opset)
     return kind(operator.schema, operator.fn, opset)
 
 
 def _asked(node: Node, operator: Operator) -> tuple[str, ...]:
-    """The outputs of a node, without those at the end that nothing reads, where the operation may leave them out."""
+    """Returns the outputs of a node without unread ones at the end that the operation may leave out."""
     outputs = list(node.outputs)
     while len(outputs) > 1 and not outputs[-1] and operator.flagged(len(outputs) - 1):
         outputs.pop()
@@ -154,7 +154,7 @@ def _asked(node: Node, operator: Operator) -> tuple[str, ...]:
 
 
 def _guessed(text: str) -> Any:
-    """An attribute of an operation that nothing is known of: numbers, lists of numbers and booleans are such."""
+    """Returns an attribute of an unknown operation: a number, a boolean, a text, or a tuple of numbers and texts."""
     parts = [part.strip() for part in text.split(",")]
     values = [_number_or_text(part) for part in parts]
     if len(values) > 1:

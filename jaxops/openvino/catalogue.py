@@ -7,7 +7,7 @@ from jaxops.openvino.schemas import classes
 
 
 def operators() -> tuple[OperatorRow, ...]:
-    """The operations that jaxops has, by name. Their versions are the opsets that introduced them anew."""
+    """The operations that jaxops has, by name. Their versions are the opsets that introduced or changed them."""
     versions: dict[str, list[int]] = {}
     for name in classes():
         op_type, _, since = name.rpartition("-")

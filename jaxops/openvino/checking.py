@@ -1,4 +1,4 @@
-"""A table of the operations that an IR asks for, and those of them that jaxops has."""
+"""Lists the operations of an IR, and which of them jaxops has."""
 
 from collections import Counter
 
@@ -11,7 +11,7 @@ from jaxops.openvino.open import Readable, open_ir
 from jaxops.openvino.schemas import opset_of
 from jaxops.openvino.variables import OUTSIDE_ONLY, VARIABLE_LAYERS
 
-# What becomes an input, an output, a constant, a variable or a loop, and asks for no function.
+# Layers that become an input, output, constant, variable, branch or loop, and need no function.
 _OF_GRAPHS = {"parameter", "result", "const", "constant", *VARIABLE_LAYERS, "if", "loop", "tensoriterator"}
 
 

@@ -1,8 +1,8 @@
-"""Compressed weights, as NNCF writes them: constants of a few bits, and layers that make floats of them.
+"""Compressed weights, as NNCF writes them: constants of a few bits, and layers that turn them into floats.
 
 Convert, Subtract of a zero point, Multiply by a scale, Reshape and Convert become one node that dequantizes at each
-call, so that the constants stay as small as they are in the file. A product with blocks of four or eight bits reads
-their bytes. A Gather from a codebook, a table of 16 or 256 numbers, runs at each call, too.
+call, so that the constants stay as small as in the file. A matrix product with a weight in blocks of 4 or 8 bits reads
+the bytes of the weight. A Gather from a codebook, a table of 16 or 256 numbers, runs at each call, too.
 """
 
 import math
@@ -36,15 +36,15 @@ from jaxops.static import Array
 
 @operator(kind="form")
 def look_up(codes: Array, table: Array, *, to: ElementType) -> Array:
-    """Returns the numbers of a table at these codes. It runs at each call: the codes are smaller than the numbers."""
+    """Returns the numbers of a table at these codes. It runs at each call, as codes take less memory."""
     return ops.cast(ops.gather(table, ops.cast(codes, to=np.int32)), to=to)
 
 
 class WeightOperator(SignatureOperator):
-    """An operator that makes floats of a weight, or a product with it: their type is known."""
+    """An operator that dequantizes a weight, or multiplies by it; the type of its result is known."""
 
     def output_types(self, node: Node, inputs: Sequence[np.dtype | None]) -> list[np.dtype | None]:
-        """The type that an attribute says, else that of the first input."""
+        """Returns the type that an attribute states, or else the type of the first input."""
         named = (node.attributes[name] for name in ("output_dtype", "to") if name in node.attributes)
         return [next(named, inputs[0])]
 
@@ -59,9 +59,10 @@ _TYPES = {"int4", "uint4", "int8", "uint8", "float8_e4m3fn", "float8_e5m2", "flo
 
 
 class _Weight(NamedTuple):
-    """A weight by the names of its constants; zero may be empty. scale_sizes: of the rank of the numbers.
+    """A compressed weight. numbers, scale, zero: the names of its constants; zero may be empty.
 
-    chain: its layers; the first one is the Multiply, the last one gives the value. dtype, shape: of the value.
+    scale_sizes: the shape of the scale, with the rank of the numbers. chain: its layers, from the Multiply to the one
+    that gives the value. dtype, shape: of the value.
     """
 
     numbers: str
@@ -78,7 +79,7 @@ class _Weight(NamedTuple):
 
 
 def with_compressed_weights(graph: Graph) -> Graph:
-    """A bound graph in which compressed weights are dequantized by one node each, or by the product that reads them."""
+    """Rewrites a bound graph so that one node dequantizes each compressed weight, or the products that read it do."""
     graph = replace(graph, nodes=tuple(node.with_nested(with_compressed_weights) for node in graph.nodes))
     if not any(map(_is_compressed, graph.initializers.values())):
         return graph
@@ -98,7 +99,7 @@ class _Rewriter:
         self._graph = graph
         self._tensors = graph.initializers
         self._changed: dict[str, Tensor] = {}  # constants in another form
-        self._uses: Counter[str] = Counter()  # by weights
+        self._uses: Counter[str] = Counter()  # constant → the number of weights that use it
         self._producers = {name: node for node in graph.nodes for name in node.outputs}
         self._readers: dict[str, list[Node | None]] = {}
         for node in graph.nodes:
@@ -134,14 +135,14 @@ class _Rewriter:
         return node if node is not None and _does(node, op_type) else None
 
     def _constant(self, name: str) -> str:
-        """The compressed constant that a Convert makes floats of; empty for anything else."""
+        """Returns the name of the compressed constant that a Convert turns into floats; empty for anything else."""
         convert = self._made_by(name, "Convert")
         if convert is None or convert.inputs[0] not in self._tensors:
             return ""
         return convert.inputs[0] if _is_compressed(self._tensors[convert.inputs[0]]) else ""
 
     def _codes_of(self, gather: Node) -> str:
-        """The constant whose numbers stand for those of a table that has one for each; empty for another node."""
+        """Returns the constant of codes that a Gather looks up in a table of 16 or 256 numbers; else empty."""
         if not _does(gather, "Gather") or gather.inputs[2] not in self._tensors:
             return ""
         codes = gather.inputs[1] if gather.inputs[1] in self._tensors else self._constant(gather.inputs[1])
@@ -175,13 +176,13 @@ class _Rewriter:
         return None
 
     def _is_zero(self, zero: str, numbers: str, scale_sizes: Sequence[int]) -> bool:
-        """True for a zero point of the type of the numbers, with one for each scale, or for several."""
+        """Returns True for zero points that have the type of the numbers and broadcast to the scales."""
         if not zero or self._tensors[zero].dtype != self._tensors[numbers].dtype:
             return False
         return _broadcasts(_of_rank(self._tensors[zero].shape, len(scale_sizes)), scale_sizes)
 
     def _chain(self, multiply: Node, shape: tuple[int, ...]) -> tuple[list[Node], tuple[int, ...]]:
-        """The Multiply, and the Reshape and Convert after it, as far as each alone reads the one before it."""
+        """Returns the Multiply and the Reshape and Convert after it, as long as each is the only reader of the last."""
         chain, done = [multiply], {"Multiply"}
         while len(self._readers.get(chain[-1].outputs[0], ())) == 1:
             (reader,) = self._readers[chain[-1].outputs[0]]
@@ -193,7 +194,7 @@ class _Rewriter:
                 sizes = [shape[i] if d == 0 and special and i < len(shape) else d for i, d in enumerate(target)]
                 known = math.prod(d for d in sizes if d != -1)
                 sizes = [math.prod(shape) // max(known, 1) if d == -1 else d for d in sizes]
-                if math.prod(sizes) != math.prod(shape):  # it fails where it runs
+                if math.prod(sizes) != math.prod(shape):  # the Reshape will raise an error when it runs
                     break
                 shape = tuple(sizes)
             elif not (_does(reader, "Convert") and is_float(_type_of(reader))):
@@ -227,7 +228,7 @@ class _Rewriter:
             self._new[node] = replace(node, inputs=(output, *node.inputs[1:]), outputs=(weight.value,))
 
     def _widened(self, weight: _Weight) -> None:
-        """Lets the layers of a weight compute in the type of its value, as OpenVINO does, and not in float16."""
+        """Lets the layers of a weight compute in the type of its value instead of float16, as OpenVINO does."""
         read = {*weight.chain[0].inputs}
         subtract = next((self._producers[name] for name in read if self._made_by(name, "Subtract")), None)
         converts = [self._made_by(name, "Convert") for name in (subtract.inputs if subtract else read)]
@@ -235,7 +236,7 @@ class _Rewriter:
             if len(self._readers[node.outputs[0]]) > 1:
                 return
             source, numbers = node.inputs[0], self._tensors[node.inputs[0]]
-            if _is_nf4(numbers):  # OpenVINO rounds these numbers, and nothing after them
+            if _is_nf4(numbers):  # OpenVINO rounds these numbers, but no later result
                 source = self._named(source, Rounded(numbers, weight.dtype, numbers.shape, _type_of(node)))
             attributes = {**node.attributes, "destination_type": weight.dtype}
             self._new[node] = replace(node, inputs=(source,), attributes=attributes)
@@ -248,7 +249,7 @@ class _Rewriter:
         self._new[multiply] = replace(multiply, inputs=inputs)
 
     def _looked_up(self, gather: Node, codes: str) -> None:
-        """Makes a Gather look codes up, in the type of the weight that a scale makes of its result."""
+        """Makes a Gather look up codes. The result has the type of the weight, if a scale follows."""
         value, table = gather.outputs[0], gather.inputs[0]
         dtype = self._tensors[table].dtype if table in self._tensors else _type_of(self._producers[table])
         readers = self._readers.get(value, ())
@@ -264,7 +265,7 @@ class _Rewriter:
         self._new[gather] = replace(gather, operator=_LOOK_UP, inputs=(codes, table), attributes=attributes)
 
     def _product(self, weight: _Weight) -> bool:
-        """Makes the products that read a weight read its bytes; False where one cannot, or something else reads it."""
+        """Makes all readers of a weight read its bytes. Returns False if one of them is not such a product."""
         readers = self._readers.get(weight.value, ())
         products = [node for node in readers if node is not None and _is_product(node, weight.value)]
         numbers = self._tensors[weight.numbers]
@@ -298,7 +299,7 @@ class _Rewriter:
         is_signed = numbers.dtype.name.startswith("int")
         if "int" not in numbers.dtype.name or block_size < 16 or block_size & (block_size - 1):
             return None
-        # Without a zero point the product takes the middle. Floats of whole channels serve 8 bits as well.
+        # Without a zero point the product takes the middle. With one scale per channel, floats serve 8 bits as well.
         if not (weight.zero or is_signed) or (bits == 8 and len(numbers.shape) == 2):
             return None
         blocks = k // block_size
@@ -312,18 +313,18 @@ class _Rewriter:
         return _BLOCK_PRODUCT, names, {"bits": bits}
 
     def _scales(self, weight: _Weight, sizes: tuple[int, ...]) -> str:
-        """The name of the scales, in the type of the product."""
+        """Returns the name of the scales in the type of the product."""
         return self._reshaped(weight.scale, sizes, weight.dtype)
 
     def _reshaped(self, name: str, sizes: tuple[int, ...], dtype: np.dtype) -> str:
-        """The name of a constant in another shape and type."""
+        """Returns the name of a constant in another shape and type."""
         tensor = self._tensors[name]
         if dtype == tensor.dtype and tensor.shape == sizes:
             return name
         return self._named(name, Reshaped(tensor, dtype, sizes))
 
     def _named(self, name: str, form: Form) -> str:
-        """Adds a constant in another form, under its own name, or one like it where others read that."""
+        """Adds a constant in another form; returns its name, a new one if something else reads the old form."""
         unused, count = name, 1
         while (len(self._readers[name]) > 1 or self._uses[name] > 1) and unused in self._taken:
             unused, count = f"{name}_{count}", count + 1
@@ -341,7 +342,7 @@ def _type_of(convert: Node) -> np.dtype:
 
 
 def _is_product(node: Node, weight: str) -> bool:
-    """True for x · weightᵀ."""
+    """Returns True for x · weightᵀ."""
     if not _does(node, "MatMul") or node.inputs[0] == weight or node.inputs[1] != weight:
         return False
     return node.attributes["transpose_b"] and not node.attributes["transpose_a"]
@@ -356,7 +357,7 @@ def _broadcasts(sizes: Sequence[int], target: Sequence[int]) -> bool:
 
 
 def _layout(sizes: tuple[int, ...], scale: tuple[int, ...]) -> tuple[tuple[int, ...], int, int] | None:
-    """The sizes of a scale for `dequantize_linear`, its axis and block size; None where it takes no such scale."""
+    """Returns the shape of a scale for `dequantize_linear`, its axis and block size; None if it takes no such scale."""
     several = [axis for axis, d in enumerate(scale) if d != 1]
     repeated = [axis for axis, d in enumerate(scale) if d != sizes[axis]]
     if not several:

@@ -1,4 +1,4 @@
-"""The forms in which operators read compressed constants, each made of that of the file, and the way back to it."""
+"""The forms in which operators read compressed constants, each made from the form of the file and back."""
 
 import abc
 from collections.abc import Callable
@@ -16,13 +16,13 @@ BYTES = np.dtype(np.uint8)
 
 @dataclass(frozen=True)
 class RewrittenTensor(Tensor):
-    """A constant in another form. in_file: makes the numbers that the file has of those of the parameter."""
+    """A constant in another form. in_file: turns values of the parameter into the numbers of the file."""
 
     in_file: Callable[[np.ndarray], np.ndarray] = field(kw_only=True, repr=False)
 
 
 def ways_back(graph: Graph) -> dict[str, Callable[[np.ndarray], np.ndarray]]:
-    """The `in_file` of each rewritten constant of a graph, by its name; those of nested graphs too."""
+    """Returns the `in_file` of each rewritten constant of a graph and its nested graphs, by name."""
     tensors = graph.initializers.items()
     found = {name: tensor.in_file for name, tensor in tensors if isinstance(tensor, RewrittenTensor)}
     for inner in graph.nested:
@@ -32,7 +32,7 @@ def ways_back(graph: Graph) -> dict[str, Callable[[np.ndarray], np.ndarray]]:
 
 @dataclass(frozen=True)
 class Form(abc.ABC):
-    """A form of a constant. original: as the file has it; dtype, sizes: of this form."""
+    """A form of a constant. original: the constant as in the file. dtype, sizes: of this form."""
 
     original: Tensor
     dtype: np.dtype
@@ -64,7 +64,7 @@ class Reshaped(Form):
 
 @dataclass(frozen=True)
 class Rounded(Form):
-    """Numbers that are rounded to another type on their way. through: that type."""
+    """Numbers that are rounded to another type first. through: that type."""
 
     through: np.dtype
 
@@ -77,7 +77,7 @@ class Rounded(Form):
 
 @dataclass(frozen=True)
 class Repeated(Form):
-    """A zero point for each scale. scale_sizes: of the scales, to which the file's zero points broadcast."""
+    """One zero point for each scale. scale_sizes: the shape of the scales, to which those of the file broadcast."""
 
     scale_sizes: tuple[int, ...]
 
@@ -85,13 +85,13 @@ class Repeated(Form):
         return np.broadcast_to(self.original.load(), self.scale_sizes).reshape(self.sizes)
 
     def in_file(self, values: np.ndarray) -> np.ndarray:
-        """Raises UnsupportedError for numbers that differ where the file has one."""
+        """Returns the numbers of the file. Raises UnsupportedError if they differ where the file has one number."""
         repeated = values.reshape(self.scale_sizes)
         shape = (*(1,) * (len(self.scale_sizes) - len(self.original.shape)), *self.original.shape)
         first = repeated[tuple(slice(0, 1) if size == 1 else slice(None) for size in shape)]
         if (repeated != first).any():
             raise UnsupportedError(
-                f"save: zero points that differ have one place in the file, a constant of shape "
+                f"save: zero points that differ now share one place in the file, which has a constant of shape "
                 f"{list(self.original.shape)} for scales of shape {list(self.scale_sizes)}"
             )
         return first.reshape(self.original.shape)
@@ -99,7 +99,7 @@ class Repeated(Form):
 
 @dataclass(frozen=True)
 class PackedZeros(Repeated):
-    """The zero points of each row as bytes, the low bits first. middle: what is added to those of signed numbers."""
+    """The zero points of each row as bytes, low bits first. middle: is added to signed ones, to make them unsigned."""
 
     middle: int
     bits: int
@@ -121,7 +121,7 @@ class PackedZeros(Repeated):
 
 @dataclass(frozen=True)
 class BlockBytes(Form):
-    """The bytes of numbers. middle: what is added to those of signed numbers, which then count from the smallest."""
+    """The bytes of numbers. middle: is added to signed numbers, to make them unsigned."""
 
     middle: int
 
@@ -137,7 +137,7 @@ class BlockBytes(Form):
 
 
 class SwappedHalves(Form):
-    """The bytes of codes of nf4, the first code in the high half of a byte."""
+    """The bytes of nf4 codes, with the first code in the high half of a byte."""
 
     def load(self) -> np.ndarray:
         assert isinstance(self.original, PackedTensor)
@@ -152,7 +152,7 @@ def _swapped(codes: np.ndarray) -> np.ndarray:
 
 
 def _unpacked(data: np.ndarray, original: Tensor, element: str) -> np.ndarray:
-    """The numbers of bytes in which the first one has the low half."""
+    """Returns the numbers in bytes that hold the first number in the low half."""
     unpack = TYPES[element].unpack
     assert unpack is not None
     count = int(np.prod(original.shape))

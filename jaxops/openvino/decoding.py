@@ -10,7 +10,7 @@ from jaxops.tools.generate.decoder import Decoder
 
 
 class _WithVariables:
-    """A model as the function that its graph is: each variable is an input, and an output."""
+    """A model as the pure function of its graph, in which each variable is an input and an output."""
 
     def __init__(self, model: Model) -> None:
         self._model, self.graph, self.x64 = model, model.graph, model.x64
@@ -29,11 +29,12 @@ class _WithVariables:
 
 @explained
 def decoder(model: Model, *, length: int = 256) -> Decoder:
-    """Turns a decoder whose caches are variables into a step of fixed shapes: `step(params, state, tokens)` → (state,
-    logits).
+    """Turns a decoder whose caches are variables into a step of fixed shapes.
+
+    The step is called as `step(params, state, tokens)` and returns (state, logits).
 
     model: its variables are caches to which each call adds the keys or values of its tokens. `beam_idx` (B,) may be
-    given by name at each step; without it, rows stay as they are. Everything else is as for `jaxops.onnx.decoder`.
+    given by name at each step; without it, rows keep their order. The rest is as for `jaxops.onnx.decoder`.
     length: the largest number of tokens, prompt included.
     The caches begin without tokens. If the model begins with some, use `step.init(past=model.init(params, *inputs))`.
     Raises ModelError for a model without variables, and for a variable that does not grow.

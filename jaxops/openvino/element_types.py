@@ -7,7 +7,7 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 
-from jaxops.errors import ModelError
+from jaxops.errors import ModelError, amount
 
 # The numbers that the 16 codes of nf4 stand for: quantiles of the normal distribution (QLoRA, appendix E).
 NF4 = np.array(
@@ -22,8 +22,9 @@ NF4 = np.array(
 
 
 class ElementType(NamedTuple):
-    """An element type. dtype: of its arrays; bits: of an element in a file; unpack: makes elements of the bytes of a
-    file, where NumPy cannot read them: (bytes, number of elements) → array; pack: makes bytes of the elements again.
+    """An element type. dtype: of arrays. bits: of an element in a file.
+
+    unpack: (bytes of a file, number of elements) → array, for types that NumPy cannot read. pack: array → bytes.
     """
 
     dtype: np.dtype
@@ -32,7 +33,7 @@ class ElementType(NamedTuple):
     pack: Callable[[np.ndarray], np.ndarray] | None = None
 
     def file_bytes(self, count: int) -> int:
-        """The number of bytes that so many elements take in a file; of strings, at least."""
+        """Returns the number of bytes that `count` elements take in a file; for strings, the smallest possible one."""
         if self.dtype == object:
             return 4 + 4 * (count + 1)
         if self.bits in (3, 6):  # in blocks of 24 bits
@@ -42,19 +43,19 @@ class ElementType(NamedTuple):
 
 
 def _padded(values: np.ndarray, count: int) -> np.ndarray:
-    """Numbers below 256 in one row, with zeros up to a multiple of `count`."""
+    """Returns numbers below 256 as uint8 in one row, padded with zeros to a multiple of `count`."""
     flat = values.reshape(-1).astype(np.uint8)
     return np.concatenate([flat, np.zeros(-flat.size % count, np.uint8)])
 
 
 def _packed(values: np.ndarray, bits: int) -> np.ndarray:
-    """The bytes of numbers of `bits` bits, the low ones of a byte first."""
+    """Packs numbers of `bits` bits into bytes, low bits first."""
     fields = _padded(values, 8 // bits).reshape(-1, 8 // bits) & np.uint8(2**bits - 1)
     return np.bitwise_or.reduce(fields << np.arange(0, 8, bits, dtype=np.uint8), axis=1)
 
 
 def _fields(data: np.ndarray, count: int, bits: int) -> np.ndarray:
-    """Numbers of `bits` bits, the low ones of a byte first."""
+    """Unpacks numbers of `bits` bits from bytes, low bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     return (data[:, None] >> shifts & (2**bits - 1)).reshape(-1)[:count]
 
@@ -81,7 +82,7 @@ def _f4(data: np.ndarray, count: int) -> np.ndarray:
 
 
 def _split(data: np.ndarray, count: int, low: int, high: int) -> np.ndarray:
-    """Blocks of three bytes: the low bits of the numbers in two, the high ones in the third; each from its high end."""
+    """Unpacks blocks of 3 bytes, from high bits to low: 2 with the low bits of the numbers, 1 with their high bits."""
     blocks = data.reshape(-1, 3)
     lows = (blocks[:, :2, None] >> np.arange(8 - low, -1, -low, dtype=np.uint8) & (2**low - 1)).reshape(len(blocks), -1)
     highs = blocks[:, 2:] >> np.arange(8 - high, -1, -high, dtype=np.uint8) & (2**high - 1)
@@ -89,7 +90,7 @@ def _split(data: np.ndarray, count: int, low: int, high: int) -> np.ndarray:
 
 
 def _joined(values: np.ndarray, low: int, high: int) -> np.ndarray:
-    """The blocks that `_split` takes apart."""
+    """Packs numbers into the blocks that `_split` unpacks."""
     blocks = _padded(values, 8 // high).reshape(-1, 8 // high)
     lows = (blocks & np.uint8(2**low - 1)).reshape(len(blocks), 2, -1) << np.arange(8 - low, -1, -low, dtype=np.uint8)
     highs = (blocks >> np.uint8(low))[:, None] << np.arange(8 - high, -1, -high, dtype=np.uint8)
@@ -101,17 +102,19 @@ def _packed_4(values: np.ndarray) -> np.ndarray:
 
 
 def _nf4_codes(values: np.ndarray) -> np.ndarray:
-    """The code of the closest number that nf4 has."""
+    """Returns the code of the closest number of nf4."""
     return _packed(np.searchsorted((NF4[1:] + NF4[:-1]) / 2, values.reshape(-1)), 4)
 
 
 def _strings(data: np.ndarray, count: int) -> np.ndarray:
-    """A count, count + 1 offsets of 32 bits, and the characters in UTF-8."""
+    """Unpacks strings: a count, count + 1 offsets of 32 bits, and the characters in UTF-8."""
     head = data[: 4 * (count + 2)].view("<i4").astype(np.int64)
     characters = data[4 * (count + 2) :].tobytes()
     offsets = head[1:]
     if head[0] != count or (np.diff(offsets) < 0).any() or offsets[0] < 0 or offsets[-1] > len(characters):
-        raise ModelError(f"its strings are damaged: {head[0]} strings at {offsets[:4].tolist()}… in {data.size} bytes")
+        raise ModelError(
+            f"its strings are damaged: {amount(int(head[0]), 'string')} at {offsets[:4].tolist()}… in {data.size} bytes"
+        )
     values = np.empty(count, object)
     try:
         values[:] = [characters[a:b].decode() for a, b in itertools.pairwise(offsets)]
@@ -141,7 +144,7 @@ TYPES: dict[str, ElementType] = {
     "string": ElementType(np.dtype(object), 8, _strings),
 }  # fmt: skip
 _OF_PORTS = {"BOOL": "boolean", "FP64": "f64", "FP32": "f32", "FP16": "f16", "BIN": "u1"}
-# The type of all of these is one of the wide ones, which the name of a port says.
+# NumPy's type → the first name with it. nf4, u1 and others share a wide type, and get the name of that.
 _NAMES = {element.dtype: name for name, element in reversed(TYPES.items())}
 
 
@@ -154,11 +157,11 @@ def element_type(name: str, subject: str) -> ElementType:
 
 
 def port_type(precision: str) -> np.dtype | None:
-    """The type of the elements that a port says; None where it says none."""
+    """Returns the element type that a port states; None if it states none."""
     found = TYPES.get(_OF_PORTS.get(precision, precision.lower()))
     return found and found.dtype
 
 
 def name_of(dtype: np.dtype) -> str:
-    """OpenVINO's name of an element type."""
+    """Returns OpenVINO's name of an element type."""
     return _NAMES.get(np.dtype(dtype), np.dtype(dtype).name)

@@ -1,6 +1,6 @@
-"""An OpenVINO IR as plain data: the elements and attributes of its XML, and nothing that they mean.
+"""Reads the XML of an OpenVINO IR as plain data: its elements and attributes, without their meaning.
 
-The text is read once, from front to back, and no tree of it is built. It cannot declare entities, so none expand.
+The text is read once, from front to back, without a tree. Declarations of entities are refused, so none can expand.
 """
 
 import re
@@ -12,17 +12,17 @@ from xml.parsers import expat
 from jaxops.errors import ModelError
 
 VERSIONS = (10, 11)
-# Bodies in bodies; an element stands three elements deeper in each: <layers>, <layer> and <body>.
+# The deepest nesting of bodies. Each takes three levels of elements: <layers>, <layer> and <body>.
 DEEPEST_BODY = 32
 _DEEPEST = 16 + 3 * DEEPEST_BODY
-# More digits than any id, size or offset has.
+# A larger number of digits than any id, size or offset has.
 _LONGEST_NUMBER = 20
 _COMMA = re.compile(r"(?<!\\),")
 
 
 @dataclass(slots=True)
 class Port:
-    """An input or output of a layer. names: those of its tensor; sizes: -1 where the file leaves one open."""
+    """An input or output of a layer. names: of its tensor. sizes: -1 for a free size."""
 
     id: int
     precision: str = ""
@@ -32,7 +32,7 @@ class Port:
 
 @dataclass(slots=True)
 class MappedPort:
-    """The way of a value between a layer and its body. attributes: as the file has them, such as axis and stride."""
+    """An entry of a port map: it joins a port of a layer to a layer of its body. attributes: axis, stride and so on."""
 
     external: int
     internal: int
@@ -41,7 +41,7 @@ class MappedPort:
 
 @dataclass(slots=True)
 class Body:
-    """A net inside a layer. inputs, outputs: the ways of values; back_edges: (Result, Parameter) by their ids."""
+    """A net inside a layer. inputs, outputs: its port map. back_edges: (id of a Result, id of a Parameter)."""
 
     net: "Net | None" = None
     inputs: list[MappedPort] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Body:
 
 @dataclass(slots=True)
 class Layer:
-    """A layer as the file has it. data: the attributes of the operation; marks: the names in its `rt_info`."""
+    """A layer as in the file. data: the attributes of the operation. marks: the names in its `rt_info`."""
 
     id: int
     name: str
@@ -66,7 +66,7 @@ class Layer:
 
     @property
     def title(self) -> str:
-        """The layer in messages."""
+        """The layer as messages name it."""
         return f"layer {self.id} '{self.name}' ({self.type})"
 
 
@@ -93,13 +93,13 @@ def parse(file: IO[bytes], where: str) -> Net:
 
 
 class _Parser:
-    """Handles the events of expat: `_open` has, for each element that is open, what to do with the elements in it."""
+    """Handles the events of expat. `_open` holds a handler of child elements for each element that is open."""
 
     def __init__(self, where: str) -> None:
         self._where = where
         self._root: Net | None = None
         self._nets: list[Net] = []
-        self._layers: list[Layer] = []  # those that are open: one in another where it stands in a body
+        self._layers: list[Layer] = []  # the open layers; each but the first is in a body of the one before it
         self._ports: list[Port] = []
         self._text: list[str] | None = None
         self._open: list[Mapping[str, Callable[[Mapping[str, str]], Any]]] = [{"net": self._net}]
@@ -129,7 +129,7 @@ class _Parser:
         parser.EntityDeclHandler = self._refuse
         try:
             parser.ParseFile(file)
-        except (expat.ExpatError, ValueError, LookupError) as error:  # also an encoding that Python does not have
+        except (expat.ExpatError, ValueError, LookupError) as error:  # or an encoding unknown to Python
             if isinstance(error, ModelError):
                 raise
             hint = "\n  hint    jaxops.onnx.load reads ONNX files" if self._where.lower().endswith(".onnx") else ""
@@ -142,7 +142,9 @@ class _Parser:
         return ModelError(f"{self._where}: {problem}")
 
     def _refuse(self, name: str, *_: Any) -> None:
-        raise self._problem(f"it declares '{name}', a document type or entity, which an IR never does; it is refused")
+        raise self._problem(
+            f"it declares '{name}', a document type or entity; an IR never has one, so the file is refused"
+        )
 
     def _start(self, name: str, attributes: Mapping[str, str]) -> None:
         if len(self._open) > _DEEPEST:
@@ -252,7 +254,7 @@ class _Parser:
         ports.append(MappedPort(external, internal, attributes))
 
     def _number(self, text: str | None, subject: str, owner: Any = "") -> int:
-        """A whole number. subject, owner: what it is, and what has it, in messages."""
+        """Returns a whole number. subject, owner: the number and the part that has it, as a message names them."""
         if text is not None and len(text) < _LONGEST_NUMBER and text.isascii() and text.isdigit():
             return int(text)
         subject = f"{subject} {owner.title if isinstance(owner, Layer) else repr(owner)}" if owner else subject
@@ -265,7 +267,7 @@ class _Parser:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    r"""The names in a list; `\,` is a comma of a name."""
+    r"""Returns the names in a list; `\,` is a comma inside a name."""
     if "\\" not in text:
         return tuple(text.split(",")) if text else ()
     return tuple(name.replace("\\,", ",") for name in _COMMA.split(text))

@@ -9,15 +9,17 @@ from typing import TypeAlias
 from jaxops.errors import ModelError, amount
 from jaxops.openvino.ir import Layer, Net
 
-# A layer by its id, and the position of one of its ports among its inputs or outputs: ids of ports are any numbers.
+# The id of a layer, and the position of a port among its inputs or outputs (not the id of the port, which can be any).
 Place: TypeAlias = tuple[int, int]
 _SINKS = {"result", "readvalue", "assign"}
 
 
 @dataclass(frozen=True)
 class Linked:
-    """sources: input → the output that it reads. needed: the layers that a Result or variable needs, and all
-    Parameters, in the order of the file."""
+    """A net with its edges joined. sources: input → the output that it reads.
+
+    needed: the layers that a Result or variable needs, and all Parameters, in the order of the file.
+    """
 
     layers: Mapping[int, Layer]
     sources: Mapping[Place, Place]
@@ -44,8 +46,8 @@ class Linked:
 def link(net: Net, where: str) -> Linked:
     """Joins the layers of a net. where: the file in messages.
 
-    Raises ModelError for two layers or ports of one id, an edge from or to what is not there, an input that no edge or
-    more than one enters, a net without Result, a Result without one input, and a cycle.
+    Raises ModelError for two layers or ports of one id, an edge from or to a missing layer or port, an input with no
+    or several edges, a net without Result, a Result that does not have exactly one input, and a cycle.
     """
     layers: dict[int, Layer] = {}
     for layer in net.layers:
@@ -83,7 +85,7 @@ def _sources(net: Net, layers: Mapping[int, Layer], where: str) -> dict[Place, P
 
 
 def _needed(layers: Mapping[int, Layer], sources: Mapping[Place, Place], where: str) -> set[int]:
-    """The ids of the layers that a Result or variable needs, found from there, each once."""
+    """Returns the ids of the layers that a Result or variable needs."""
     sinks = [layer for layer in layers.values() if layer.type.lower() in _SINKS]
     if not any(layer.type.lower() == "result" for layer in sinks):
         raise ModelError(f"{where}: the model has no Result, so it computes nothing")
@@ -92,7 +94,7 @@ def _needed(layers: Mapping[int, Layer], sources: Mapping[Place, Place], where: 
             raise ModelError(f"{where}: {sink.title} has {amount(len(sink.inputs), 'input')}; it takes one")
     finished: set[int] = set()
     for sink in sinks:
-        # Layers on the way from the sink to here, each with the position of its input that is looked at next.
+        # The layers on the path from the sink to here, each with the position of its next input.
         path, on_path = [(sink, 0)], {sink.id}
         while path:
             layer, position = path.pop()

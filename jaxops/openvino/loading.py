@@ -31,9 +31,9 @@ def load(
 
     {options}
 
-    Weights are checked at once and read when they are needed. A constant of f16 or bf16 that the file decompresses is a
-    parameter of the type that it is decompressed to. Compressed weights of 8 and 4 bits, as NNCF writes them, stay as
-    small as they are: the function dequantizes them, and products read blocks of 4 or 8 bits as bytes
+    Weights are checked at once and read when they are needed. A constant of f16 or bf16 that a Convert decompresses
+    is a parameter of the decompressed type. Compressed weights of 8 and 4 bits, as NNCF writes them, keep their small
+    size: the function dequantizes them, and matrix products read blocks of 4 or 8 bits as bytes
     (`jaxops.microsoft.matmul_nbits`). Free sizes of inputs are named after the input and the axis, such as `x_0`; calls
     and exports check their limits.
 
@@ -70,6 +70,6 @@ def load(
 
 
 def opsets(net: Net) -> Mapping[str, int]:
-    """The newest opset that a layer names."""
+    """Returns the newest opset that a layer names."""
     numbers = [int(layer.version[5:]) for layer in net.layers if layer.version[5:].isdigit()]
     return {"openvino": max(numbers, default=1)}

@@ -22,14 +22,14 @@ from jaxops.openvino.element_types import ElementType
 from jaxops.openvino.ir import Net, parse
 
 Readable: TypeAlias = str | os.PathLike[str] | bytes | Any  # or an openvino.Model
-# No array has more elements, or a longer axis.
+# The largest number of elements of an array, and of an axis.
 _MOST = 1 << 60
 _folders = functools.partial(folders, noun="weights", option="weights")
 
 
 @dataclass(frozen=True)
 class Weights:
-    """The bytes that constants are parts of. name: of the file; problem: why there are none."""
+    """The bytes of all constants. name: of the file. problem: the reason, if there are none."""
 
     source: Path | bytes | None
     name: str = ""
@@ -53,9 +53,9 @@ class Weights:
     def tensor(
         self, name: str, subject: str, element: ElementType, sizes: tuple[int, ...], offset: int, size: int
     ) -> Tensor:
-        """A constant of `size` bytes at `offset`, checked now and read when it is needed.
+        """Returns a constant of `size` bytes at `offset`, checked now and read when it is needed.
 
-        Raises ModelError, which begins with `subject`, for bytes that the file does not have, or fewer than it takes.
+        Raises ModelError, which begins with `subject`, for bytes beyond the end of the file, or too few for the shape.
         """
         if any(not 0 <= d < _MOST for d in sizes) or math.prod(d or 1 for d in sizes) >= _MOST:
             raise ModelError(f"{subject}: shape {list(sizes)} has a negative size or is too large")
@@ -81,7 +81,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class PackedTensor(Tensor):
-    """A constant of elements of four bits. packed: reads the bytes, the low bits of each first."""
+    """A constant with elements of four bits. packed: reads the bytes; the low half holds the first element."""
 
     packed: Callable[[], np.ndarray] = field(kw_only=True, repr=False)
 
@@ -104,7 +104,7 @@ def _unpacked(span: FileRange, subject: str, element: ElementType, sizes: tuple[
 
 @dataclass(frozen=True)
 class Opened:
-    """An IR. where: what messages call it; source: the file, or its bytes."""
+    """An IR. where: its name in messages. source: the file, or its bytes."""
 
     net: Net
     weights: Weights
@@ -117,8 +117,8 @@ def open_ir(model: Readable, weights: str | os.PathLike[str] | bytes | None = No
 
     model: the path of the XML, its bytes, or an openvino.Model. weights: the path of the `.bin`, or its bytes; by
     default it lies beside the path of the XML, under the same name.
-    Raises PathError, a FileNotFoundError; ModelError for a file that is damaged or no IR; SignatureError for anything
-    that is not one of these.
+    Raises PathError, a FileNotFoundError; ModelError for a file that is damaged or not an IR; SignatureError for any
+    other object.
     """
     if isinstance(model, bytes | bytearray | memoryview):
         data = bytes(model)
@@ -144,7 +144,7 @@ def _weights(chosen: Any, model: Path | None) -> Weights:
     if chosen is not None:
         path = Path(os.fspath(chosen))
         return Weights(path, path.name, _folders(path))
-    # It has the name that was given, also where this is a link to a name made of the content.
+    # The name is that of the path as given. If the path is a link, its target may be named after its content.
     return Weights(None) if model is None else Weights(model, f"{model.stem}.bin", _folders(model))
 
 

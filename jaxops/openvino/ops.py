@@ -1,4 +1,4 @@
-"""The operators that only OpenVINO has, with names as in Python: `prior_box` for PriorBox.
+"""The operators that only OpenVINO has, under Python names: `prior_box` for PriorBox.
 
 By topic:
 

@@ -12,8 +12,8 @@ from jaxops.openvino.registry import Operator, find
 from jaxops.openvino.schemas import newest_opset, operations
 from jaxops.static import is_static, is_symbolic
 
-# Inputs that must not be negative in early versions. A file may have what later ones say: `load` crops, and counts from
-# the end.
+# Inputs that must not be negative in early versions. `load` takes them from files with their later meaning: negative
+# pads crop, and negative indices count from the end.
 _CROPS = ArgumentError, "it crops from version 12 on"
 _FROM_END = BoundsError, "indices count from the end from version 8 on"
 _NOT_NEGATIVE = {
@@ -24,10 +24,10 @@ _NOT_NEGATIVE = {
 
 
 class StrictOperator(Operator):
-    """An operation as a caller may use it: as the text of its version says."""
+    """An operation with exactly the rules of its version, for callers."""
 
     def check(self, inputs: Sequence[Any]) -> None:
-        """Raises ArgumentError, BoundsError for an index, for a negative number that the version does not have."""
+        """Raises ArgumentError, or BoundsError for an index, if a number is negative and the version forbids that."""
         super().check(inputs)
         for position, (kind, later) in _NOT_NEGATIVE.get((self.name, self.schema.since), {}).items():
             values = inputs[position]
@@ -73,4 +73,4 @@ def opset(version: int) -> Opset:
 
 @functools.cache
 def _opset(version: int) -> Opset:
-    return OpenVinoOpset(version)  # keeps its functions and their list
+    return OpenVinoOpset(version)  # one object per version, which keeps its functions and their list

@@ -14,9 +14,9 @@ def variadic_split(data: Array, axis: Static, split_lengths: Static) -> tuple[Ar
 
     data: at least one axis, any dtype. Returns a tuple, as many arrays as there are lengths.
     axis: static, any integer type, a scalar or one in a 1-D array, in [-n, n-1].
-    split_lengths: static, 1-D, any integer type, each >= -1; one -1 takes what the others leave, which may be
-    nothing. Without it they sum to the size of the axis. Lengths that exceed the axis are an error also beside
-    a -1, where OpenVINO's runtime reads out of bounds.
+    split_lengths: static, 1-D, any integer type, each >= -1. One -1 stands for the rest of the axis, which may be
+    empty; without it, the lengths must sum to the size of the axis. Lengths that exceed the axis are an error even
+    beside a -1, for which OpenVINO's runtime reads out of bounds.
     Raises ShapeError when the lengths do not fill the axis, AxisError, DTypeError for anything but integers,
     StaticError when `axis` or `split_lengths` is traced.
     Source: OpenVINO VariadicSplit-1.

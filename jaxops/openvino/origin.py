@@ -19,10 +19,10 @@ from jaxops.openvino.save import save
 
 @dataclass(frozen=True)
 class Origin:
-    """The source of a model: an .xml, read again when it is needed, or its bytes; and the weights beside it.
+    """The source of a model: an .xml, read again when it is needed, or its bytes; and its weights.
 
-    sizes: the names of sizes that the caller fixed. extraction: the part that was loaded. ways_back: see
-    `jaxops.openvino.constant_forms`. values: the fixed values of inputs.
+    sizes: the names of the sizes that `load` fixed. extraction: the part that was loaded. ways_back: see
+    `jaxops.openvino.constant_forms`. values: by name, of the inputs that `load` fixed.
     """
 
     source: Path | bytes
@@ -33,7 +33,7 @@ class Origin:
     values: Mapping[str, Any]
 
     def tensors(self, inputs: Mapping[str, Any], dtypes: Mapping[str, Any]) -> dict[str, Any]:
-        """Computes by OpenVINO each tensor that has a name: see `jaxops.openvino.runtime`."""
+        """Computes each tensor that has a name with OpenVINO: see `jaxops.openvino.runtime`."""
         from jaxops.openvino.runtime import tensors
 
         text = self.text()
@@ -41,7 +41,7 @@ class Origin:
         return tensors(ir, text, self.extraction, self.sizes, feeds({**self.values, **inputs}, dtypes))
 
     def text(self) -> bytes:
-        """The XML again. Raises PathError for a file that is gone."""
+        """Reads the XML again. Raises PathError if the file is gone."""
         if isinstance(self.source, bytes):
             return self.source
         with opened(self.source, self.source) as file:

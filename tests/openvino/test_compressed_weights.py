@@ -274,7 +274,7 @@ def test_zero_points_that_share_a_place_in_the_file(tmp_path):
     assert_close(outputs_of(load(tmp_path / "tuned.xml"), [x]), [x @ floats.T], 1e-5)
     zeros[0] = 0x34
     with pytest.raises(
-        UnsupportedError, match=r"zero points that differ have one place in the file, a constant of sha"
+        UnsupportedError, match=r"zero points that differ now share one place in the file, which has a con"
     ):
         model.save(tmp_path / "other.xml", {**model.params, name: zeros})
 
