@@ -1,4 +1,5 @@
-"""Arithmetic on sizes that may be symbolic. The result holds for every size, else the function raises.
+"""Arithmetic on sizes that may be symbolic. A result holds for all values of the symbols; where none
+does, the function raises an error.
 
 Addition, subtraction and multiplication are Python's own operators.
 """
@@ -42,7 +43,7 @@ def ceiled(a: Dim, b: Dim) -> Dim:
 
 
 def remainder(a: Dim, b: Dim) -> Dim:
-    """a modulo b. By a quotient, so that a size that is padded to a multiple of 4 is 4 times another one."""
+    """a modulo b, computed by a quotient, so that a size padded to a multiple of 4 has the form 4·c."""
     return a - floored(a, b) * b if isinstance(b, int) else a % b
 
 
@@ -57,9 +58,7 @@ def smaller(a: Dim, b: Dim) -> Dim:
 
 
 def equal(a: Dim, b: Dim) -> bool:
-    """Returns True if two sizes are equal. `==` on symbolic ones answers False when it cannot tell; this raises
-    SizeError.
-    """
+    """Returns True if two sizes are equal. Raises SizeError if that depends on a symbolic size, where `==` is False."""
     if a == b:
         return True
     if _in_one_form(a) == _in_one_form(b):
@@ -72,18 +71,20 @@ def equal(a: Dim, b: Dim) -> bool:
         raise _undecided("equal", *((b, a) if isinstance(a, int) else (a, b)), 1) from error
 
 
-# The functions that appear in the text of a size.
+# The functions in the text of a symbolic size.
 FUNCTIONS = {"floordiv": floored, "mod": remainder, "max": larger, "min": smaller}
 
 
 def _in_one_form(size: Dim) -> Dim:
-    """A size with each quotient in it as `floored` has it. JAX needs minutes to find (s - 3) // 2 + 1 and
-    (s + 1) // 2 - 1 equal where s is a quotient of quotients."""
+    """Returns a size whose quotients all have the form that `floored` gives them.
+
+    JAX needs minutes to find (s - 3) // 2 + 1 and (s + 1) // 2 - 1 equal if s is a quotient of quotients.
+    """
     return recomputed(size, FUNCTIONS) if is_symbolic(size) and "floordiv(" in str(size) else size
 
 
 def with_value(size: Dim, symbol: Dim, value: Dim) -> Dim:
-    """A size with another one in place of one of its symbols."""
+    """Returns a size with another size in place of one of its symbols."""
     return recomputed(size, FUNCTIONS, {str(symbol): value}) if is_symbolic(size) else int(size)
 
 
@@ -104,8 +105,8 @@ def greater_or_equal(a: Dim, b: Dim) -> bool:
 
 
 def _undecided(op: str, a: Dim, b: Dim, more: int) -> SizeError:
-    """more: by how much `a` must exceed a number b so that the answer is that of all larger ones."""
-    # A test for a size of 1, or 0, asks for a special case; a program is worth more for all other sizes.
+    """Returns the error of an undecided comparison. more: if b is a number, all a >= b + more give the same answer."""
+    # A comparison with 0 or 1 asks for a special case; the error proposes a program for all other sizes.
     needs = ""
     if isinstance(b, int) and 0 <= b <= 1:
         needs = f"{a} >= {b + more}"
@@ -117,8 +118,9 @@ def _undecided(op: str, a: Dim, b: Dim, more: int) -> SizeError:
 
 
 def at_least(problem: str, size: Dim, least: Dim) -> bool:
-    """Returns True if a size is at least another one. Raises SizeError, which says `problem`, if that depends on a
-    symbolic size.
+    """Returns True if a size is at least another one.
+
+    Raises SizeError with the text `problem` if that depends on a symbolic size.
     """
     try:
         return bool(size >= least)
@@ -127,10 +129,10 @@ def at_least(problem: str, size: Dim, least: Dim) -> bool:
 
 
 def agree(problem: str, a: Dim, b: Dim, *, broadcasts: bool = False) -> bool:
-    """Returns True if two sizes that must be equal are. Raises SizeError, which begins with `problem`, if that depends
-    on a symbolic size.
+    """Returns True if two sizes that should be equal are equal.
 
-    broadcasts: a size of 1 may do too, so an equation with 1 says nothing.
+    Raises SizeError, which begins with `problem`, if that depends on a symbolic size. broadcasts: True if a size of 1
+    fits any size; then the error does not ask for a size of 1.
     """
     if a is b or a == b:
         return True
@@ -151,7 +153,7 @@ def agree(problem: str, a: Dim, b: Dim, *, broadcasts: bool = False) -> bool:
 
 
 def _least_fit(size: Dim, number: int) -> int | None:
-    """The least value of its only symbol, up to 4,096, with which a size is a number; None if there is none."""
+    """Returns the least value up to 4,096 of the only symbol in a size for which it equals `number`; else None."""
     symbols = symbols_in(size)
     if str(size) in symbols:
         return number
@@ -165,22 +167,23 @@ def _least_fit(size: Dim, number: int) -> int | None:
 
 
 def all_agree(problem: str, sizes: Sizes, expected: Sizes) -> bool:
-    """`agree` for two lists of sizes; lists of different lengths do not."""
+    """Returns True if two lists of sizes have one length, and their sizes `agree`."""
     return len(sizes) == len(expected) and all(agree(problem, a, b) for a, b in zip(sizes, expected, strict=True))
 
 
 def must_agree(problem: str, sizes: Sizes, expected: Sizes) -> None:
-    """Raises ShapeError, which says `problem`, unless two lists of sizes agree; SizeError if that depends on a symbolic
-    size.
+    """Raises ShapeError with the text `problem` unless two lists of sizes agree.
+
+    Raises SizeError if that depends on a symbolic size.
     """
     if not all_agree(problem, sizes, expected):
         raise ShapeError(problem)
 
 
 def must_fit(op: str, operand: str, sizes: Sizes | None, *allowed: tuple[Dim | str, ...], reason: str = "") -> None:
-    """Raises ShapeError, which names the operand, unless its sizes are one of the allowed ones, as `sizes_fit` says.
+    """Raises ShapeError, which names the operand, unless its sizes fit one of the allowed ones: see `sizes_fit`.
 
-    reason: ends the message, behind the allowed sizes.
+    reason: the end of the message, after the allowed sizes.
     """
     if sizes is not None and sizes not in allowed:
         choices = " or ".join(map(shape_text, allowed))
@@ -190,10 +193,9 @@ def must_fit(op: str, operand: str, sizes: Sizes | None, *allowed: tuple[Dim | s
 
 
 def sizes_fit(problem: str, sizes: Sizes | None, *allowed: tuple[Dim | str | None, ...]) -> bool:
-    """Returns True if `sizes` are one of the allowed ones, or if `sizes` is None: the operand was left out.
+    """Returns True if `sizes` fit one of the allowed ones, or if `sizes` is None because the operand was left out.
 
-    Among the allowed ones None, or a string, which names it, stands for any size.
-
+    In the allowed ones, None or a string stands for any size; messages show the string.
     Raises SizeError, which begins with `problem`, if they fit only for some values of a symbolic size.
     """
     if sizes is None:
@@ -218,8 +220,9 @@ def sizes_fit(problem: str, sizes: Sizes | None, *allowed: tuple[Dim | str | Non
 
 
 def divided(problem: str, size: Dim, count: Dim) -> Dim:
-    """size / count. Raises ShapeError unless that is an integer, and SizeError if that depends on a symbolic size; both
-    say `problem`.
+    """Returns size / count.
+
+    Raises ShapeError unless that is an integer, SizeError if that depends on a symbolic size, with the text `problem`.
     """
     part = size // count
     if part * count == size:

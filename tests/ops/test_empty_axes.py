@@ -100,7 +100,7 @@ REFUSED = [
     ),
     (
         lambda: jo.negative_log_likelihood_loss(zeros(2, 0), places(2), zeros(0)),
-        r"`weights` of \(0,\) is empty along axis 0, but elements are read of it",
+        r"`weights` of \(0,\) is empty along axis 0, but elements are read from it",
     ),
     (
         lambda: jo.microsoft.rotary_embedding(zeros(1, 2, 3, 4), places(1, 3), zeros(0, 2), zeros(0, 2)),

@@ -1,4 +1,4 @@
-"""Sizes of scales and zero points of products of matrices: one for all, one a row, or one a column."""
+"""Sizes of scales and zero points of matrix products: one for all, one per row, or one per column."""
 
 from jaxops.errors import ShapeError, shape_text
 from jaxops.shapes.arithmetic import all_agree
@@ -6,13 +6,19 @@ from jaxops.static import Sizes
 
 
 def of_rows(op: str, operand: str, matrix: Sizes, sizes: Sizes) -> Sizes:
-    """The sizes in which it broadcasts to (…, M, K): M elements, or (…, M, 1); one element fits all."""
+    """Returns the sizes in which an operand broadcasts to a matrix (…, M, K).
+
+    sizes: of the operand, (M,) or (…, M, 1), or one element, for which the result is ().
+    """
     rows = matrix[-2] if len(matrix) > 1 else 1
     return _sizes(op, operand, matrix, sizes, rows, (rows, 1))
 
 
 def of_columns(op: str, operand: str, matrix: Sizes, sizes: Sizes) -> Sizes:
-    """The sizes in which it broadcasts to (…, K, N): N elements, or (…, 1, N); one element fits all."""
+    """Returns the sizes in which an operand broadcasts to a matrix (…, K, N).
+
+    sizes: of the operand, (N,) or (…, 1, N), or one element, for which the result is ().
+    """
     columns = matrix[-1] if len(matrix) > 1 else 1
     return _sizes(op, operand, matrix, sizes, columns, (1, columns))
 
@@ -34,6 +40,6 @@ def _sizes(op: str, operand: str, matrix: Sizes, sizes: Sizes, count: int, last:
 
 
 def single(op: str, operand: str, sizes: Sizes) -> None:
-    """Raises ShapeError unless it is a scalar, or one element."""
+    """Raises ShapeError unless an operand is a scalar or has one element."""
     if sizes not in ((), (1,)):
         raise ShapeError(f"{op}: `{operand}` of {shape_text(sizes)} must be a scalar")

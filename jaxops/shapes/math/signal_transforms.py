@@ -4,7 +4,7 @@ from jaxops.errors import ShapeError, SizeError, shape_text
 from jaxops.shapes.arithmetic import at_least, floored, must_fit, sizes_fit
 from jaxops.static import Dim, Sizes, is_symbolic
 
-# The matrix of so many takes 2 GB, and half of that for real numbers.
+# The matrix of a transform of this many points takes 2 GB, or half of that for real numbers.
 MOST_POINTS = 2**14
 
 

@@ -6,9 +6,9 @@ from jaxops.static import Sizes
 
 
 def repeats(op: str, sizes: Sizes, skip: Sizes) -> Sizes:
-    """The sizes of `skip` with as many axes as input has: its shape, or that without the first axis, or with 1 there.
+    """Returns the sizes of `skip` with as many axes as input.
 
-    input: (N, S, C), or (T, C), where skip has the same shape.
+    input, skip: (N, S, C) with (N, S, C), (1, S, C) or (S, C); or (T, C) with (T, C).
     """
     full = (1,) * (len(sizes) - len(skip)) + tuple(skip)
     if len(sizes) == 3 and full == (1, *sizes[1:]):
@@ -23,7 +23,9 @@ def repeats(op: str, sizes: Sizes, skip: Sizes) -> Sizes:
 def heads(op: str, sizes: Sizes, scale: Sizes) -> Sizes:
     """x of (…, H·C) as (…, H, C), where scale is (C,)."""
     if len(scale) != 1 or not sizes:
-        raise ShapeError(f"{op}: `scale` of {shape_text(scale)} must have one axis, and x of {shape_text(sizes)} some")
+        raise ShapeError(
+            f"{op}: `scale` of {shape_text(scale)} must have one axis, and x of {shape_text(sizes)} at least one"
+        )
     problem = (
         f"{op}: the last axis of x of {shape_text(sizes)} does not divide into heads of {scale[0]} elements, the size "
         f"of `scale`"

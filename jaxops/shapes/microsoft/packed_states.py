@@ -8,7 +8,7 @@ from jaxops.static import Dim, Sizes
 
 
 def convolution(op: str, x: Sizes, weight: Sizes, bias: Sizes | None, state: Sizes, batch: Dim, dilation: int) -> int:
-    """The number of elements before a sequence that a convolution of x (T, C) with weight (C, 1, k) reads."""
+    """Returns how many elements before a sequence a convolution of x (T, C) with weight (C, 1, k) reads."""
     must_fit(op, "input", x, ("T", "C"))
     if len(weight) != 3 or weight[:2] != (x[1], 1) or not isinstance(weight[2], int) or weight[2] == 0:
         raise ShapeError(f"{op}: `weight` of {shape_text(weight)} must be ({x[1]}, 1, k), with k at least 1")
@@ -19,7 +19,10 @@ def convolution(op: str, x: Sizes, weight: Sizes, bias: Sizes | None, state: Siz
 
 
 class Heads(NamedTuple):
-    """Tokens, in `lead` axes; Hk heads of size K for queries and keys, each shared by `group` of those for values."""
+    """Tokens with Hk heads of size K for queries and keys, each of which serves `group` heads for values.
+
+    lead: the sizes of the axes of tokens.
+    """
 
     lead: Sizes
     keys: int
@@ -67,10 +70,10 @@ def _grouped(op: str, lead: Sizes, keys: Dim, values: Dim, key_size: Dim, value_
 
 
 def samples(op: str, of: Heads, sums: Sizes | None, state: Sizes | None) -> tuple[Dim, Dim | None]:
-    """(B, L) of tokens in B sequences of one length L, None where it is given by sums of lengths, (B + 1,)."""
+    """Returns (B, L) of tokens in B sequences of length L; L is None if `sums`, (B + 1,), gives their lengths."""
     if sums is not None:
         if len(of.lead) != 1:
-            raise ShapeError(f"{op}: with `cu_seqlens` the tokens must stand on one axis, got {shape_text(of.lead)}")
+            raise ShapeError(f"{op}: with `cu_seqlens` the tokens must be on one axis, got {shape_text(of.lead)}")
         return sums[0] - 1, None
     if len(of.lead) == 2:
         return of.lead

@@ -5,9 +5,9 @@ from jaxops.static import Dim, Sizes
 
 
 def weights(op: str, count: int, targets: int | None, features: Dim, x: Sizes) -> tuple[int, int]:
-    """(targets, features) of a matrix of `count` numbers; None targets follow from the features of x."""
+    """(targets, features) of a matrix of `count` numbers; if targets is None, x gives their number."""
     if not isinstance(features, int) and targets is None:
-        raise ArgumentError(f"{op}: the number of features of x is symbolic; give `intercepts`, one a target")
+        raise ArgumentError(f"{op}: the number of features of x is symbolic; give `intercepts`, one per target")
     rows = count // features if targets is None and features else targets
     columns = count // rows if rows else 0
     if not rows or rows * columns != count or not count or (isinstance(features, int) and columns != features):

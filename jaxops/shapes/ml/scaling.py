@@ -1,4 +1,4 @@
-"""Sizes of attributes with one value for all features, or one a feature."""
+"""Sizes of attributes with one value for all features, or one per feature."""
 
 from jaxops.errors import ShapeError, amount, shape_text
 from jaxops.static import Dim, Sizes

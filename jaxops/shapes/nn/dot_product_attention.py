@@ -17,7 +17,7 @@ class Scores(NamedTuple):
 
 
 def split(op: str, operand: str, sizes: Sizes, heads: int | None, attribute: str) -> Sizes:
-    """The sizes (B, N, S, H) of an operand (B, S, N · H), or of one that has them; `attribute` names that of N."""
+    """The sizes (B, N, S, H) of an operand (B, S, N · H) or (B, N, S, H). attribute: the name of the one for N."""
     if len(sizes) == 4:
         problem = f"{op}: `{operand}` of {shape_text(sizes)} has {sizes[1]} heads, but `{attribute}` is {heads}"
         if heads is not None and not agree(problem, sizes[1], heads):
@@ -40,7 +40,7 @@ def scores(op: str, query: Sizes, key: Sizes, value: Sizes) -> Scores:
     """The sizes of the scores of query (B, Nq, S, H), key (B, Nkv, T, H) and value (B, Nkv, T, Hv)."""
     problem = f"{op}: query {shape_text(query)} and key {shape_text(key)} differ in batch size or head size"
     must_agree(problem, (key[0], key[3]), (query[0], query[3]))
-    problem = f"{op}: key {shape_text(key)} and value {shape_text(value)} must agree but for the head size"
+    problem = f"{op}: key {shape_text(key)} and value {shape_text(value)} must agree in all but the head size"
     must_agree(problem, value[:3], key[:3])
     problem = f"{op}: the {query[1]} heads of the query are not a multiple of the {key[1]} heads of the key"
     if isinstance(key[1], int) and key[1] == 0:
@@ -50,7 +50,7 @@ def scores(op: str, query: Sizes, key: Sizes, value: Sizes) -> Scores:
 
 
 def cache(op: str, operand: str, past: Sizes, new: Sizes) -> None:
-    """Raises ShapeError unless the past and the new key or value (B, N, S, H) differ in their length at most."""
+    """Raises ShapeError unless the past and the new key or value (B, N, S, H) agree in all but their length S."""
     must_fit(op, operand, past, (*new[:2], "past_length", new[3]))
 
 

@@ -1,4 +1,4 @@
-"""Sizes of the images that windows are put back into."""
+"""Sizes of MaxUnpool and Col2Im, which put windows back into images."""
 
 import math
 
@@ -9,7 +9,7 @@ from jaxops.static import Sizes
 
 
 def same(x: Sizes, indices: Sizes) -> None:
-    """An index for each element (ONNX MaxUnpool-22)."""
+    """Raises ShapeError unless `indices` has the sizes of `x`, (N, C, d1, …) (ONNX MaxUnpool-22)."""
     problem = f"max_unpool: `x` of {shape_text(x)} and `i` of {shape_text(indices)} must both be (N, C, d1, …)"
     if len(x) < 3 or not all_agree(problem, x, indices):
         raise ShapeError(problem)
@@ -30,7 +30,7 @@ def unpooled(sizes: Sizes, kernel: Sizes, strides: Sizes | None, pads: Sizes | N
 
 
 def larger(output: Sizes, least: Sizes) -> Sizes:
-    """`output_shape`, which has room for the sizes `least` (ONNX MaxUnpool-22)."""
+    """Returns `output_shape`, after a check that it has room for the sizes `least` (ONNX MaxUnpool-22)."""
     if len(output) != len(least):
         raise ShapeError(f"max_unpool: `output_shape` {shape_text(output)} must hold {amount(len(least), 'size')}")
     small = [i for i, (a, b) in enumerate(zip(output, least, strict=True)) if isinstance(a - b, int) and a < b]

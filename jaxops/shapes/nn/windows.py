@@ -88,14 +88,16 @@ def sliding(op: str, sizes: Sizes, kernel: Sizes, options: Options, ceil_mode: b
         out.append(count)
         padded.append(size + lo + reach)
     _check_padded(op, padded)
-    # A stride beyond the padded axis finds one window, as does one of its size, which XLA can count.
+    # A stride beyond the padded axis gives one window. So does a stride of its size, a number that XLA can count.
     steps = tuple(min(s, max(d, 1)) if isinstance(d, int) else s for s, d in zip(strides, padded, strict=True))
     return Windows(kernel, steps, _used(dilations, kernel), tuple(pads), tuple(ends), tuple(out))
 
 
 def _not_negative(op: str, count: Dim, size: Dim) -> Dim:
-    """A symbolic number of windows, as `lax` says: max(count, 0). An export asks for sizes into which a window fits,
-    as JAX takes forever to compare a maximum of a maximum of a maximum."""
+    """Returns a symbolic number of windows as `lax` defines it, max(count, 0).
+
+    Raises SizeError in an export if a window may not fit, as JAX takes forever to compare maxima of maxima.
+    """
     windows = larger(count, 0)
     if windows is not count and is_symbolic(windows) and LIMITING.get():
         raise SizeError(f"{op}: a window may not fit into a size of {size}", size, needs=f"{count} >= 0")
@@ -156,7 +158,7 @@ def transposed(
 
 
 def _used(distances: Sizes, counts: Sizes) -> Sizes:
-    """The distances between elements; that of a single one changes nothing, and XLA can count 1."""
+    """Returns the distances between elements. With a single element, a distance has no effect and becomes 1."""
     return tuple(1 if isinstance(n, int) and n <= 1 else d for d, n in zip(distances, counts, strict=True))
 
 

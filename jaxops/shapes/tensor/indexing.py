@@ -15,7 +15,7 @@ def check_inhabited(subject: str, sizes: Sizes, axes: Iterable[int], read: Sizes
     empty = [i for i in axes if isinstance(sizes[i], int) and sizes[i] == 0]
     if empty and not any(isinstance(d, int) and d == 0 for d in read):
         raise BoundsError(
-            f"{subject} of {shape_text(sizes)} is empty along axis {empty[0]}, but elements are read of it"
+            f"{subject} of {shape_text(sizes)} is empty along axis {empty[0]}, but elements are read from it"
         )
 
 

@@ -1,4 +1,4 @@
-"""Sizes of the same elements in another shape."""
+"""Sizes of Reshape, Squeeze and Unsqueeze, which give the same elements another shape."""
 
 import math
 
@@ -62,8 +62,8 @@ def _quotient(problem: str, total: Dim, part: Dim) -> Dim:
 def squeeze(sizes: Sizes, axes: tuple[int, ...] | None) -> Sizes:
     """Drops the `axes`, which must have size 1; None drops all axes of size 1."""
     if axes is None:
-        # The rank of the result depends on every size. A program is worth more for sizes of 2 and above than for 1.
-        problem = f"squeeze: whether {{}} of {shape_text(sizes)} is 1 is not known; name the `axes`"
+        # The rank of the result depends on every size. The error proposes a program for sizes of 2 and above.
+        problem = f"squeeze: {{}} of {shape_text(sizes)} may be 1 or larger; name the `axes`"
         return tuple(d for d in sizes if at_least(problem.format(d), d, 2) or not equal(d, 1))
     for i in axes:
         problem = f"squeeze: axis {i} of {shape_text(sizes)} has size {sizes[i]}, only size 1 can be dropped"

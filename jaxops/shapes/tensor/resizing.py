@@ -10,7 +10,7 @@ from jaxops.errors import ArgumentError, ShapeError, amount, shape_text
 from jaxops.static import Dim, Sizes
 
 AspectRatioPolicy = Literal["stretch", "not_larger", "not_smaller"]
-# As a denominator: floats such as 1.5 or 0.75 multiply a size without an error, 0.6 does not.
+# The largest denominator of a scale that multiplies a size without error: 1.5 and 0.75 do, 0.6 does not.
 _EXACT = 1024
 
 
@@ -32,7 +32,7 @@ def by_scales(
     wrong = [s for s in scales if not (s > 0 and math.isfinite(s))]
     if wrong:
         raise ArgumentError(f"resize: `scales` holds {wrong[0]}; scales are greater than 0")
-    # The text also multiplies with the roi; its own shape inference, the suite and onnxruntime do not.
+    # The text of the standard also multiplies by the roi; its shape inference, its suite and onnxruntime do not.
     rows = [
         (axis, sizes[axis], _times(sizes[axis], _single(s), scaled), s) for axis, s in zip(axes, scales, strict=True)
     ]

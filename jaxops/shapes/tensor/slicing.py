@@ -29,15 +29,17 @@ def slice_range(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
     except Undecided as error:
         bound = start if _open(start) else end
         raise SizeError(
-            f"slice: whether {start} and {end} count from the start of a size {size} or from its end is not known",
+            f"slice: {start} and {end} may count from the start or from the end of an axis of size {size}",
             bound,
             needs=f"{-bound} >= 1" if _never_positive(bound) else f"{bound} >= 0",
         ) from error
 
 
 def _limit(size: Dim, *bounds: Dim) -> None:
-    """Asks for an axis that has a last element, if a slice names it, and no more than a billion elements, where
-    TensorFlow writes that for its end."""
+    """Raises SizeError for a symbolic size that a bound -1 or ±1,000,000,000 may not fit.
+
+    -1 asks for a last element. A billion is what TensorFlow writes for the end of an axis.
+    """
     if -1 in bounds:
         at_least(f"slice: an axis of size {size} may have no last element", size, 1)
     if any(isinstance(bound, int) and abs(bound) == _BILLION for bound in bounds):
@@ -45,7 +47,7 @@ def _limit(size: Dim, *bounds: Dim) -> None:
 
 
 def _one(count: Dim) -> Dim:
-    """A number of elements, as 1 where it is: TensorFlow's x[i] comes as a slice in steps of a billion."""
+    """Returns a number of elements, as the integer 1 if it is 1. TensorFlow writes x[i] as a slice with a huge step."""
     try:
         return 1 if count <= 1 and count >= 1 else count
     except Undecided:

@@ -217,7 +217,7 @@ ERRORS = [
     (
         lambda: net(Q[None], Q[None], Q[None]),
         ShapeError,
-        r"with `cu_seqlens` the tokens must stand on one axis, got \(",
+        r"with `cu_seqlens` the tokens must be on one axis, got \(",
     ),
     (
         lambda: net(sums=None),

@@ -247,7 +247,7 @@ ERRORS = [
     ),
     (lambda: jo.attention(Q[0], K, VALUE, q_num_heads=0), ArgumentError, "`q_num_heads` is 0; it must be at least 1"),
     (lambda: jo.attention(Q[..., :7], K, VALUE), ShapeError, "differ in batch size or head size"),
-    (lambda: jo.attention(Q, K, VALUE[:, :, 1:]), ShapeError, "must agree but for the head size"),
+    (lambda: jo.attention(Q, K, VALUE[:, :, 1:]), ShapeError, "must agree in all but the head size"),
     (lambda: jo.attention(Q[:, :3], K, VALUE), ShapeError, "the 3 heads of the query are not a multiple of the 2"),
     (lambda: jo.attention(Q, K, VALUE, None, PAST[0]), SignatureError, "must be given together"),
     (lambda: jo.attention(Q, K, VALUE, None, *PAST, LENGTHS), SignatureError, "give no `past_key`"),

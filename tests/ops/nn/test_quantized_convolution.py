@@ -167,7 +167,7 @@ ERRORS = [
     (
         lambda: jo.conv_integer(X, W, Z, np.ones(2, "i1")),
         ShapeError,
-        r"`w_zero_point` of \(2,\) does not fit `w` of \(3, 2, 3, 3\); it must be a scalar, or \(3,\), one an output",
+        r"`w_zero_point` of \(2,\) does not fit `w` of \(3, 2, 3, 3\); it must be a scalar, or \(3,\), one per output",
     ),
     (lambda: jo.conv_integer(X, W[:, :1]), ShapeError, "conv_integer: `w` of .* takes 1 channels"),
     (lambda: jo.conv_integer(X, W, strides=(0, 1)), ArgumentError, "conv_integer: `strides` .* must be at least 1"),

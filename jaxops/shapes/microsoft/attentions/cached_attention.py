@@ -9,7 +9,7 @@ from jaxops.static import Dim, Sizes
 
 def head_size(op: str, operand: str, hidden: Dim, heads: int) -> Dim:
     """The size of a head."""
-    problem = f"{op}: `num_heads` is {heads}; the {hidden} features of `{operand}` must be a multiple"
+    problem = f"{op}: `num_heads` is {heads}; the {hidden} features of `{operand}` must be a multiple of that"
     if heads < 1 or (isinstance(hidden, int) and hidden % heads):
         raise ArgumentError(problem)
     return divided(problem, hidden, heads)
@@ -43,7 +43,7 @@ def projections(
 
 
 def mask(op: str, name: str, sizes: Sizes | None, batch: Dim, queries: Dim, keys: Dim | None) -> None:
-    """Checks a mask against the kinds of `mask_bias`; keys is None where the length of the past is traced."""
+    """Checks a mask against the kinds of `mask_bias`; keys is None if the length of the past is traced."""
     if sizes is None:
         return
     total = "T" if keys is None else keys
@@ -79,7 +79,7 @@ def bias(op: str, sizes: Sizes | None, batch: Dim, heads: Dim, queries: Dim, key
 
 
 def buffer(op: str, rows: Dim, before: int | None, new: Dim) -> None:
-    """Checks that the new tokens fit into a buffer; before is None where it is traced."""
+    """Checks that the new tokens fit into a buffer; before is None if it is traced."""
     if isinstance(before, int) and isinstance(rows, int) and isinstance(new, int) and not 0 <= before <= rows - new:
         raise ShapeError(
             f"{op}: `past_sequence_length` is {before}; a buffer of {rows} rows has no room for {new} more tokens"

@@ -65,7 +65,7 @@ def rows(op: str, total: Dim, before: Dim, new: Dim) -> Dim:
 
 
 def rows_for_chunk(op: str, total: Dim, before: Dim, new: Dim) -> Dim:
-    """The rows of the cache after a step of which only a part counts: `total` is a bound, and may leave room."""
+    """The rows of the cache after a step in which only some tokens count; `total` is an upper bound."""
     if total == before + new:
         return total
     problem = f"{op}: `total_sequence_length` is {total}; it must be at least {new}, the new tokens with their padding"
@@ -78,7 +78,7 @@ def rows_for_chunk(op: str, total: Dim, before: Dim, new: Dim) -> Dim:
 
 
 def window(op: str, before: Dim, size: int) -> Dim:
-    """The rows of a sliding cache: those that it has, which hold a window of `size` tokens."""
+    """Returns the rows of a sliding cache, after a check that a window of `size` tokens fits into them."""
     problem = (
         f"{op}: `past_key` has {before} rows; with `sliding_window_cache` = 1 it needs {size}, the window, or more"
     )

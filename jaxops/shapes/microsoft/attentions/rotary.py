@@ -8,9 +8,9 @@ from jaxops.static import Dim, Sizes
 
 
 def by_heads(op: str, sizes: Sizes, num_heads: int, rotary_dim: int, width: Dim) -> tuple[Dim, Dim, Dim, Dim]:
-    """B, S, N and H of input (B, S, N · H) or (B, N, S, H); `width` is that of the tables.
+    """Returns B, S, N and H of input (B, S, N · H) or (B, N, S, H). width: of the tables.
 
-    Without `rotary_dim` whole heads are rotated, so H is twice the width; else the input is split into `num_heads`.
+    If `rotary_dim` is 0, whole heads are rotated, so H is twice the width; else the input is split into `num_heads`.
     """
     must_fit(op, "input", sizes, ("B", "S", "N · H"), ("B", "N", "S", "H"))
     if len(sizes) == 4:
@@ -26,7 +26,7 @@ def by_heads(op: str, sizes: Sizes, num_heads: int, rotary_dim: int, width: Dim)
 
 
 def tables(op: str, cos: Sizes, sin: Sizes, head_size: Dim, rotary_dim: int) -> None:
-    """Checks the tables (M, R / 2) of cosines and sines: R is `rotary_dim`, else the size of a head."""
+    """Checks the tables (M, R / 2) of cosines and sines: R is `rotary_dim`, or the size of a head if that is 0."""
     problem = f"{op}: `cos_cache` of {shape_text(cos)} and `sin_cache` of {shape_text(sin)} must both be (M, R / 2)"
     if len(cos) != 2 or not all_agree(problem, cos, sin):
         raise ShapeError(problem)
@@ -40,7 +40,7 @@ def tables(op: str, cos: Sizes, sin: Sizes, head_size: Dim, rotary_dim: int) -> 
 
 
 def positions(op: str, ids: Sizes, expected: Sizes) -> None:
-    """Checks `position_ids` of these sizes; a single number is that of the first token."""
+    """Checks the sizes of `position_ids`; one number is the position of the first token."""
     single: list[Sizes] = [(), (1,)] if len(expected) == 2 else []
     must_fit(op, "position_ids", ids, expected, *single)
 

@@ -14,10 +14,10 @@ def packed(count: Dim, bits: int) -> Dim:
 
 
 def matrix(op: str, n: int, k: int, bits: int, block_size: int, operands: dict[str, Any]) -> int:
-    """The number of blocks a row; ShapeError if an operand does not have the sizes that N, K and the attributes ask
-    for.
+    """Returns the number of blocks per row.
 
-    operands: the sizes of b, scales and so on, and whether zero points are packed (`packed_zero_points`).
+    operands: the sizes of b, scales and so on, and `packed_zero_points`, which is True for packed zero points.
+    Raises ShapeError if an operand does not have the sizes that follow from N, K and the attributes.
     """
     if bits not in (2, 4, 8):
         raise ArgumentError(f"{op}: `bits` is {bits}; it must be 2, 4 or 8")
@@ -39,14 +39,14 @@ def matrix(op: str, n: int, k: int, bits: int, block_size: int, operands: dict[s
 
 
 def product(op: str, a: Sizes, k: int) -> None:
-    """ShapeError unless the last axis of a has K elements."""
+    """Raises ShapeError unless the last axis of a has K elements."""
     problem = f"{op}: `a` of {shape_text(a)} must have K, {k}, elements on its last axis"
     if not a or not agree(problem, a[-1], k):
         raise ShapeError(problem)
 
 
 def flat(op: str, n: int, k: int, block_size: int, b: Sizes, absmax: Sizes) -> None:
-    """ShapeError unless N·K elements of 4 bits, and a number for each block of them, fill these sizes."""
+    """Raises ShapeError unless b has room for N·K elements of 4 bits, and absmax for one number per block."""
     for operand, sizes, count in (("b", b, (n * k + 1) // 2), ("absmax", absmax, -(-n * k // block_size))):
         if math.prod(sizes) != count:
             raise ShapeError(
@@ -58,7 +58,7 @@ def flat(op: str, n: int, k: int, block_size: int, b: Sizes, absmax: Sizes) -> N
 def table(
     op: str, data: Sizes, scales: Sizes, zero_points: Sizes | None, axis: int, block: int, per_byte: int, floats: bool
 ) -> None:
-    """ShapeError unless scales and zero points have an element for each block on an axis of a table.
+    """Raises ShapeError unless scales and zero points have an element for each block on an axis of a table.
 
     per_byte: the number of elements in a byte, on the last axis. floats: True if a scale may broadcast.
     """
