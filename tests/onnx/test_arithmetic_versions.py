@@ -42,7 +42,7 @@ def test_broadcast_is_asked_for_before_7(name: str, opset: int) -> None:
         fn(a, a[0])
     with pytest.raises(ShapeError, match=r"b of \(3, 2\) does not fit the sizes \(4, 5\) of a of \(2, 3, 4, 5\)"):
         fn(a, a[0, :, :2, 0], broadcast=1)
-    with pytest.raises(AxisError, match=r"with `axis` 3, b of \(3, 4\) does not lie within a of \(2, 3, 4, 5\)"):
+    with pytest.raises(AxisError, match=r"with `axis` 3, b of \(3, 4\) does not fit inside a of \(2, 3, 4, 5\)"):
         fn(a, a[0, :, :, 0], broadcast=1, axis=3)
 
 

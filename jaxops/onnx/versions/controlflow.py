@@ -1,4 +1,4 @@
-"""Scan as opset 8 has it: over the second axis of batches of sequences."""
+"""Scan of opset 8, which runs over the second axis of batches of sequences."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -29,7 +29,7 @@ def scan_8(
     directions: tuple[int, ...] | None = None,
     rng: Any = None,
 ) -> tuple[Any, ...]:
-    """The first axis is a batch, the second one is scanned; a sequence may end before the others do."""
+    """The first axis is a batch, the second one is scanned. Sequences may differ in length."""
     operands = [as_traced(value) for value in initial_state_and_scan_inputs]
     batch, steps = operands[-1].shape[:2]
     keys = [] if rng is None else [jax.vmap(partial(jax.random.fold_in, rng))(jnp.arange(batch))]
@@ -47,7 +47,7 @@ def scan_8(
         key, operands = (values[0], values[1:]) if keys else (None, values)
         state, sources = operands[:-num_scan_inputs], operands[-num_scan_inputs:]
         time = jnp.arange(steps, dtype=lengths.dtype)
-        # onnxruntime reads a turned sequence from its own end, and leaves zeros behind the outputs.
+        # onnxruntime reads a reversed sequence from its own end, and puts zeros after its outputs.
         back = jnp.clip(length - 1 - time, 0, None)
         inputs = [jnp.take(x, back, axis=0) if turn else x for x, turn in zip(sources, turned, strict=True)]
 

@@ -1,4 +1,4 @@
-"""Earlier versions of comparisons and operators on booleans: they broadcast one way, when asked for it."""
+"""Earlier versions of comparisons and operators on booleans: they broadcast only b to a, if `broadcast` is 1."""
 
 from jaxops import ops
 from jaxops.onnx.registry import version

@@ -1,6 +1,7 @@
-"""Earlier versions of arithmetic, bounds, products of matrices, and Softmax.
+"""Earlier versions of arithmetic, Clip, Gemm, Softmax and so on.
 
-Broadcasting came with opset 7 (8 for Sum, Max, Min and Mean); before, it was asked for, and one way only.
+Broadcasting came with opset 7 (8 for Sum, Max, Min and Mean); before, only b broadcasts to a, and only if `broadcast`
+is 1.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from jaxops.static import Array, Sizes, array
 
 
 def _aligned(op: str, a: Array, b: Array, axis: int | None, broadcast: int) -> Array:
-    """`b` with axes of size 1 behind it, so that it meets the axes of `a` from `axis` on."""
+    """Returns `b` with axes of size 1 appended, so that its own axes align with those of `a` from `axis` on."""
     one, other = a.shape, b.shape
     if not broadcast:
         _same_shape(op, [one, other], "pass broadcast=1 to broadcast b")
@@ -29,10 +30,10 @@ def _aligned(op: str, a: Array, b: Array, axis: int | None, broadcast: int) -> A
     start = a.ndim - b.ndim if axis is None else axis
     if not 0 <= start <= a.ndim - b.ndim:
         raise AxisError(
-            f"{op}: with `axis` {axis}, b of {shape_text(other)} does not lie within a of {shape_text(one)}"
+            f"{op}: with `axis` {axis}, b of {shape_text(other)} does not fit inside a of {shape_text(one)}"
         )
     met = one[start : start + b.ndim]
-    # The text of these versions says that a single axis does not broadcast yet; the standard's own suite has it.
+    # By the text of these versions a single axis does not broadcast, but cases of the standard's suite do that.
     problem = f"{op}: the sizes of a and b"
     if any(have != 1 and not agree(problem, have, want) for have, want in zip(other, met, strict=True)):
         raise ShapeError(
@@ -49,7 +50,7 @@ def _same_shape(op: str, shapes: Sequence[Sizes], hint: str) -> None:
 
 
 def one_way(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Add-1 and its like, from the function with the newest meaning."""
+    """Makes Add-1 and similar versions from the function with the newest meaning."""
 
     def broadcast_1(a: Array, b: Array, *, axis: int | None = None, broadcast: int) -> Array:
         a, b = array(a), array(b)
@@ -64,7 +65,7 @@ for _name, _fn in {"Add": ops.add, "Sub": ops.sub, "Mul": ops.mul, "Div": ops.di
 
 
 def _like_shapes(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Sum-1 and its like."""
+    """Makes Sum-1 and similar versions."""
 
     def same_shapes_1(inputs: Sequence[Array]) -> Array:
         arrays = [array(x) for x in inputs]
@@ -106,7 +107,7 @@ version("Clip", 11)(ops.clip)
 @version("PRelu", 1)
 def prelu_1(x: Array, slope: Array) -> Array:
     x, slope = array(x), array(slope)
-    # One slope a channel (axis 1); the text has but "of size 1 … shared across different channels".
+    # One slope per channel (axis 1); the text only has "of size 1 … shared across different channels".
     if slope.ndim == 1 and x.ndim > 2 and slope.size != 1:
         slope = slope.reshape((-1,) + (1,) * (x.ndim - 2))
     return ops.prelu(x, slope)
@@ -120,7 +121,7 @@ def erf_9(input: Array) -> Array:
     x = array(input)
     if is_float(x.dtype):
         return ops.erf(x)
-    # The text lists integers and says no more; the ONNX reference truncates.
+    # The text permits integers but does not say how to round; the ONNX reference truncates.
     return ops.cast(ops.erf(ops.cast(x, to=np.float32)), to=x.dtype)
 
 
@@ -142,7 +143,7 @@ version("Gemm", 7)(ops.gemm)
 
 
 def _over_the_rest(fn: Callable[..., Array]) -> Callable[..., Array]:
-    """Before opset 13 an operand counts as a matrix: all axes from `axis` on are one."""
+    """Makes the versions before opset 13, in which all axes from `axis` on count as one."""
 
     def softmax_1(input: Array, *, axis: int) -> Array:
         rank = array(input).ndim

@@ -14,7 +14,7 @@ from jaxops.static import Array, array
 def label_encoder_1(x: Array, *, classes_strings: Sequence[str] = (), default_int64: int, default_string: str) -> Array:
     """Strings become their positions among the classes, positions become strings.
 
-    The text is silent about a class that is there twice; as in onnxruntime, its last position counts.
+    The text does not say which position a repeated class has; here it is the last one, as in onnxruntime.
     """
     positions = np.arange(len(classes_strings))
     if is_string(array(x)):

@@ -1,4 +1,4 @@
-"""Earlier versions of operators of neural networks, and those whose outputs depend on what a node asks for."""
+"""Earlier versions of operators of neural networks, and operators whose outputs depend on how many the node has."""
 
 from typing import Any, Literal
 
@@ -42,7 +42,7 @@ def batch_normalization_1(
 ) -> Any:
     """Before opset 14: five outputs when training, the last two the statistics of this batch.
 
-    Without `spatial` each feature is normalized by itself: a channel each, as the text of version 9 suggests.
+    Without `spatial` each element of a sample is normalized by itself, as the text of version 9 suggests.
     """
     if n_outputs > 1 and is_test:
         raise SignatureError(
@@ -65,7 +65,7 @@ def batch_normalization_1(
 @version("BatchNormalization", 7)
 @like(batch_normalization_1, without=["is_test"])
 def batch_normalization_7(*inputs: Any, spatial: int = 1, n_outputs: int, **attributes: Any) -> Any:
-    # The number of outputs says whether this is training.
+    # The number of outputs tells training from inference.
     return batch_normalization_1(*inputs, is_test=n_outputs == 1, spatial=spatial, n_outputs=n_outputs, **attributes)
 
 
@@ -81,7 +81,7 @@ def batch_normalization_14(*inputs: Any, training_mode: int, n_outputs: int, **a
 
 @version("Dropout", 1)
 def dropout_1(data: SizesKept[Array], *, is_test: int = 1, ratio: float, n_outputs: int, rng: Any = None) -> Any:
-    """In version 7 nothing tells training from testing; as in onnxruntime, it is testing."""
+    """In version 7 nothing tells training from inference; it is inference here, as in onnxruntime."""
     found = ops.dropout(data, ratio, not is_test, rng=rng, return_mask=n_outputs > 1)
     return (found[0], found[1].astype(found[0].dtype)) if n_outputs > 1 else found  # a mask of T
 
@@ -96,7 +96,7 @@ def dropout_10(data: SizesKept[Array], ratio: Any = None, training_mode: Static 
 def group_normalization_18(x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float) -> Array:
     sizes = sizes_of.groups("group_normalization", array(x).shape, num_groups)
     channels = [_per_channel(name, v, sizes) for name, v in (("scale", scale), ("bias", bias))]
-    # All in the type of x here; 16-bit types are computed in float32 all the same.
+    # The type of x for all; 16-bit types are computed in float32 nevertheless.
     work = np.float64 if array(x).dtype == np.float64 else np.float32
     return ops.group_normalization(x, *channels, num_groups=num_groups, epsilon=epsilon, stash_type=work)
 
@@ -105,7 +105,7 @@ version("GroupNormalization", 21)(ops.group_normalization)
 
 
 def _per_channel(name: str, value: Array, sizes: tuple[Any, ...]) -> Any:
-    """One number a group, as one number a channel."""
+    """Returns numbers per group as numbers per channel."""
     value = as_traced(value)
     sizes_of.per_channel("group_normalization", (sizes[0], sizes[1]), **{name: value.shape})
     return jnp.broadcast_to(value[:, None], sizes[1:3]).reshape(-1)
@@ -117,7 +117,7 @@ def conv_transpose_1(
     *inputs: Any, auto_pad: AutoPad, output_shape: Ints | None = None, pads: Ints | None = None, **attributes: Any
 ) -> Array:
     if output_shape is not None:
-        # The odd element is cut off at the side opposite to that of version 11. (onnxruntime 1.23 cuts as version 11
+        # An odd element is cut off at the other side than in version 11. (onnxruntime 1.23 cuts as version 11
         # does, in models of every version.)
         auto_pad, pads = "SAME_LOWER" if auto_pad == "SAME_UPPER" else "SAME_UPPER", None
     return ops.conv_transpose(*inputs, auto_pad=auto_pad, output_shape=output_shape, pads=pads, **attributes)

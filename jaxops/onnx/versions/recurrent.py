@@ -1,7 +1,7 @@
 """Earlier versions of recurrent layers.
 
-Version 1 has `output_sequence`: 1 when the model must have Y, which it has whenever a node asks for it. Its text
-multiplies by R where later ones multiply by its transpose; its sizes of R fit the transpose only.
+Version 1 has `output_sequence`, which is 1 if Y is needed. It is ignored, since Y is computed if the node has it. The
+text of version 1 multiplies by R, and later ones by its transpose; but the sizes of R in version 1 only fit the latter.
 """
 
 from typing import Any, Literal
@@ -28,7 +28,7 @@ def gru_1(
     **attributes: Any,
 ) -> Any:
     flag("gru", "output_sequence", output_sequence)
-    # So the default is spelled in version 1.
+    # 'foward' is the spelling of the default in version 1.
     return ops.gru(*inputs, direction="forward" if direction == "foward" else direction, **attributes)
 
 

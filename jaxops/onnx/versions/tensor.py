@@ -18,9 +18,9 @@ from jaxops.static import Array, Ints, array, known
 
 
 def nonnegative(op: str, name: str, values: Any) -> None:
-    """Refuses negative axes where the text of a version does: they may be negative from opset 11 on.
+    """Raises AxisError for negative axes, which the text of some versions before opset 11 forbids.
 
-    The texts of other operators from before 11 leave it open, and models of the standard's own suite use them.
+    The text of other operators before opset 11 does not say so, and models of the standard's own suite use them.
     """
     for value in (values,) if isinstance(values, int) else values or ():
         if value < 0:
@@ -28,7 +28,7 @@ def nonnegative(op: str, name: str, values: Any) -> None:
 
 
 def _even_split(input: Array, split: Any, axis: int, n_outputs: int) -> tuple[Array, ...]:
-    """Before opset 18 the axis divides evenly when no lengths are given."""
+    """Splits as before opset 18: without lengths, the axis must divide evenly."""
     if split is None:
         size = array(input).shape[resolve_axis("split", axis, array(input).ndim)]
         split = sizes_of.equal_chunks(size, _counted(n_outputs))
@@ -54,7 +54,7 @@ def _counted(n_outputs: int) -> int:
 def split_1(
     input: Array, lengths: Static = None, /, *, axis: int | None = None, split: Ints | None = None, n_outputs: int
 ) -> tuple[Array, ...]:
-    if lengths is not None:  # of the type of the data, which may be a float
+    if lengths is not None:  # in the type of the data, which may be float
         split = whole_numbers("split", "split", lengths)
     return _even_split(input, split, axis or 0, n_outputs)
 
@@ -125,7 +125,7 @@ def pad_11(
     return ops.pad(data, pads, constant_value, axes, mode=mode)
 
 
-WrappingPadMode = Literal["constant", "reflect", "edge", "wrap"]  # 'symmetric' is in no ONNX version
+WrappingPadMode = Literal["constant", "reflect", "edge", "wrap"]  # no version of ONNX has 'symmetric'
 
 
 @version("Pad", 19)
@@ -136,7 +136,7 @@ def pad_19(*inputs: Any, mode: WrappingPadMode) -> Array:
 
 @version("Tile", 1)
 def tile_1(input: Array, tiles: Static, axis: Static) -> Array:
-    """Along one axis; both numbers are of the type of the data, which may be a float."""
+    """Repeats along one axis. `tiles` and `axis` have the type of the data, which may be float."""
     data = array(input)
     count, at = (_one("tile", n, v) for n, v in (("tiles", tiles), ("axis", axis)))
     place = resolve_axis("tile", at, data.ndim)
@@ -174,7 +174,7 @@ version("ScatterND", 18)(ops.scatter_nd)
 
 @version("OneHot", 9)
 def one_hot_9(indices: Array, depth: Static, values: Array, *, axis: int) -> Array:
-    """A negative index selects nothing; so does a negative axis but -1."""
+    """A negative index selects nothing. `axis` must be -1 or more."""
     if axis < -1:
         raise AxisError(f"one_hot: `axis` is {axis}; before opset 11 it must be -1 or more")
     return ops.one_hot(indices, depth, values, axis=axis, wrap=False)
@@ -184,15 +184,15 @@ version("OneHot", 11)(ops.one_hot)
 
 
 EarlyResizeMode = Literal["nearest", "linear"]  # 'cubic' came with opset 11
-# Without 'half_pixel_symmetric', which came with opset 19. The texts from 13 on lack 'tf_half_pixel_for_nn', but
-# models of those opsets have it, and onnxruntime runs them.
+# 'half_pixel_symmetric' came with opset 19. The text lacks 'tf_half_pixel_for_nn' from opset 13 on, but models of those
+# opsets have it, and onnxruntime runs them.
 CoordinateMode = Literal[
     "half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize"
 ]
 
 
 def _simple_resize(x: Array, scales: Any, mode: EarlyResizeMode) -> Array:
-    """The text leaves the places open. As in onnxruntime: x / scale, and a smaller axis takes the element after it."""
+    """Resizes by x / scale as onnxruntime does, since the text is silent; a smaller axis takes the next element up."""
     values = np.asarray(known("resize", "scales", scales))
     x = array(x)
     if values.shape != (x.ndim,):

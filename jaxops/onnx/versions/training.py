@@ -22,9 +22,9 @@ def gradient_1(
     zs: Sequence[str] = (),
     differentiated: Annotated[Any, Subgraph(first=0)] = None,
 ) -> tuple[jax.Array, ...]:
-    """The derivatives of the sum of `y` by each of `xs`, where xs and zs have the values of the inputs.
+    """Returns the derivative of the sum of `y` by each of `xs`. inputs: the values of xs, then of zs.
 
-    differentiated: the nodes that lead from xs and zs to y, see `jaxops.onnx.gradient_node`.
+    differentiated: the graph from xs and zs to y, see `jaxops.onnx.gradient_node`.
     """
     if len(inputs) != len(xs) + len(zs):
         raise SignatureError(
