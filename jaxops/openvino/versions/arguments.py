@@ -15,9 +15,9 @@ _AUTO_PADS: dict[str, Any] = {"same_upper": "SAME_UPPER", "same_lower": "SAME_LO
 
 
 def laid_beside(op: str, a: Any, b: Any, auto_broadcast: AutoBroadcast) -> Any:
-    """The second operand as the first one's rule of broadcasting wants it, before NumPy's rule.
+    """Returns `b` reshaped so that NumPy's broadcasting gives the result of `auto_broadcast`.
 
-    pdpd lays its axes beside the first ones of `a`: a file cannot say others. Its trailing ones are dropped.
+    With 'pdpd' the axes of `b` align with the first axes of `a`, after its trailing axes of size 1 are dropped.
     """
     a, b = array(a), array(b)
     if auto_broadcast == "none" and a.shape != b.shape:
@@ -33,12 +33,12 @@ def laid_beside(op: str, a: Any, b: Any, auto_broadcast: AutoBroadcast) -> Any:
 
 
 def vector(op: str, name: str, values: Any) -> np.ndarray:
-    """Static integers, one or a list, as a 1-D array."""
+    """Returns static integers, one or a list, as a 1-D array."""
     return np.reshape(np.asarray(known(op, name, values)), -1)
 
 
 def single(op: str, name: str, value: Any) -> Any:
-    """One static number."""
+    """Returns one static number."""
     values = vector(op, name, value)
     if values.size != 1:
         raise ShapeError(f"{op}: `{name}` must be one number, got {values.size}")
@@ -46,7 +46,7 @@ def single(op: str, name: str, value: Any) -> Any:
 
 
 def with_axes(op: str, name: str, value: Any, least: int) -> Any:
-    """An array. Raises ShapeError for one of fewer axes."""
+    """Returns an array. Raises ShapeError for fewer than `least` axes."""
     x = array(value)
     if x.ndim < least:
         raise ShapeError(f"{op}: `{name}` of {shape_text(x.shape)} must have at least {amount(least, 'axis', 'axes')}")
@@ -54,7 +54,7 @@ def with_axes(op: str, name: str, value: Any, least: int) -> Any:
 
 
 def of_axes(op: str, rank: int, **numbers: Sequence[Any]) -> None:
-    """Raises ArgumentError for lists that do not have a number for each of the spatial axes."""
+    """Raises ArgumentError for a list that does not have one number per spatial axis."""
     for name, values in numbers.items():
         if len(values) != rank:
             raise ArgumentError(
@@ -63,14 +63,14 @@ def of_axes(op: str, rank: int, **numbers: Sequence[Any]) -> None:
 
 
 def scalar_like(x: Any, value: Any) -> np.ndarray:
-    """A number in the element type of an array."""
+    """Returns a number in the element type of an array."""
     return np.asarray(value, array(x).dtype)
 
 
 def window(
     auto_pad: AutoPad, pads_begin: Sequence[int] | None, pads_end: Sequence[int] | None, rank: int
 ) -> dict[str, Any]:
-    """Padding in ONNX's attributes; `pads` counts with `explicit` alone."""
+    """Returns padding as attributes of ONNX; pads_begin and pads_end have an effect only if `auto_pad` is explicit."""
     if auto_pad != "explicit":
         return {"auto_pad": _AUTO_PADS[auto_pad]}
     begin, end = (tuple(pads or ()) or (0,) * rank for pads in (pads_begin, pads_end))

@@ -1,4 +1,4 @@
-"""Arithmetic, comparison and logic of two operands, which `auto_broadcast` brings together."""
+"""Arithmetic, comparison and logic of two operands, which broadcast as `auto_broadcast` says."""
 
 from collections.abc import Callable
 from typing import Any
@@ -50,7 +50,7 @@ def mod(a: Array, b: Array, *, auto_broadcast: AutoBroadcast) -> Array:
 
 @version("Divide", 1, of=ops.div)
 def divide(a: Array, b: Array, *, auto_broadcast: AutoBroadcast, m_pythondiv: bool) -> Array:
-    """Integers are divided to the floor with `m_pythondiv`, the default, else towards zero."""
+    """Quotients of integers are rounded down with `m_pythondiv`, the default, else towards zero."""
     a, b = array(a), laid_beside("Divide", a, b, auto_broadcast)
     if m_pythondiv and not is_symbolic(a) and not is_symbolic(b) and np.issubdtype(a.dtype, np.integer):
         return floor_div(a, b)
@@ -58,7 +58,7 @@ def divide(a: Array, b: Array, *, auto_broadcast: AutoBroadcast, m_pythondiv: bo
 
 
 def floor_div(a: Array, b: Array) -> Array:
-    """Integers divided to the floor."""
+    """Quotients of integers are rounded down."""
     return ops.div(ops.sub(a, ops.mod(a, b)), b)
 
 
@@ -85,7 +85,7 @@ def squared_difference(a: Array, b: Array, *, auto_broadcast: AutoBroadcast) -> 
 
 @version("Select", 1, of=ops.where)
 def select(cond: Array, then: Array, else_: Array, *, auto_broadcast: AutoBroadcast) -> Array:
-    """With pdpd, the condition and `else_` are laid beside `then`."""
+    """With 'pdpd', the axes of the condition and of `else_` align with the first axes of `then`."""
     if auto_broadcast != "numpy":
         cond, else_ = (laid_beside("Select", then, x, auto_broadcast) for x in (cond, else_))
     return ops.where(cond, then, else_)
@@ -131,7 +131,7 @@ def bitwise_right_shift(a: Array, b: Array, *, auto_broadcast: AutoBroadcast) ->
     a, b = array(a), laid_beside("BitwiseRightShift", a, b, auto_broadcast)
     if a.dtype.kind == "u":
         return _shifted(a, b, "RIGHT")
-    # Of a negative number the complement is shifted: its upper bits are zeros then, and ones in the result.
+    # For a negative number its complement is shifted, which brings in zeros; inverted again, these are ones.
     negative = ops.less(a, np.zeros((), a.dtype))
     shifted = _shifted(ops.where(negative, ops.bitwise_not(a), a), b, "RIGHT")
     return ops.where(negative, ops.bitwise_not(shifted), shifted)

@@ -15,7 +15,7 @@ from jaxops.static import Array, array, is_static
 
 
 def _on_floats(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of an operation that is not asked to change integers."""
+    """Makes an operation that leaves integers as they are."""
 
     def adapter(data: Array) -> Array:
         return fn(data) if is_float(array(data).dtype) else ops.identity(data)
@@ -29,7 +29,7 @@ version("Ceiling", 1, of=ops.ceil)(_on_floats(ops.ceil))
 
 
 def _in_floats(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, for integers too: it is computed in float32, and the result rounded to the nearest integer."""
+    """Makes an operation that computes integers in float32, and rounds the result to the nearest integer."""
 
     def adapter(data: Array) -> Array:
         x = array(data)
@@ -79,7 +79,7 @@ version("SoftSign", 9, of=ops.softsign)(lambda data: ops.softsign(data))
 
 @version("Clamp", 1, of=ops.clip)
 def clamp(data: Array, *, min: float, max: float) -> Array:
-    """Bounds of integers round inwards."""
+    """For integers, the bounds are rounded inwards."""
     x = array(data)
     if is_float(x.dtype):
         return ops.clip(x, scalar_like(x, min), scalar_like(x, max))
@@ -105,7 +105,7 @@ def gelu_7(data: Array, *, approximation_mode: Literal["ERF", "TANH"]) -> Array:
 
 
 def _number(value: Any) -> float | None:
-    """One static number; None where it is traced or holds several."""
+    """Returns one static number; None if it is traced or holds several."""
     return float(np.asarray(value).reshape(-1)[0]) if is_static(value) and np.size(value) == 1 else None
 
 
@@ -139,7 +139,7 @@ def selu(data: Array, alpha: Array, lambda_: Array) -> Array:
 
 @version("PRelu", 1, of=ops.prelu)
 def prelu(data: Array, slope: Weight[Array]) -> Array:
-    """A 1-D slope of as many elements as there are channels is for these; else NumPy's rules hold."""
+    """A 1-D slope with one element per channel applies to channels; otherwise NumPy's broadcasting holds."""
     x, slopes = array(data), array(slope)
     if slopes.ndim == 1 and x.ndim > 1 and slopes.shape[0] == x.shape[1]:
         slopes = ops.reshape(slopes, (slopes.shape[0], *[1] * (x.ndim - 2)))

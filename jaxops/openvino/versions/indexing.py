@@ -22,7 +22,7 @@ def gather_1(data: Weight[Array], indices: Array, axis: Static) -> Array:
 
 @version("Gather", 7, of=ops.gather)
 def gather_7(data: Weight[Array], indices: Array, axis: Static, *, batch_dims: int) -> Array:
-    """`batch_dims` counts axes that data and indices share; a negative one is counted by the rank of the indices."""
+    """`batch_dims` is the number of axes that data and indices share; if negative, the rank of indices is added."""
     return _gather(data, indices, axis, batch_dims, zero_fill=False)
 
 
@@ -69,7 +69,7 @@ def _inside(positions: Any, size: Any) -> bool:
 
 
 def _zeroed(x: Any, positions: Any, size: Any, axis: int, read: Any, trailing: bool = False) -> Array:
-    """Reads at indices in range, and gives zeros at others."""
+    """Reads at indices that are in range, and gives zeros for the remaining ones."""
     positions = positions if is_float(positions.dtype) else ops.cast(positions, to=np.int64)
     limit = np.asarray(size, np.int64) if isinstance(size, int) else ops.gather(ops.shape(x), np.asarray(axis))
     good = ops.and_(ops.greater_or_equal(positions, ops.neg(limit)), ops.less(positions, limit))
@@ -86,7 +86,7 @@ def gather_elements(data: Array, indices: Array, *, axis: int) -> Array:
 
 @version("GatherND", 5, of=ops.gather_nd)
 def gather_nd_5(data: Array, indices: Array, *, batch_dims: int) -> Array:
-    """Several batch axes become one."""
+    """Joins several batch axes into one."""
     picked = array(ops.gather_nd(data, indices, batch_dims=batch_dims))
     return ops.reshape(picked, [-1, *picked.shape[batch_dims:]]) if batch_dims > 1 else picked
 
@@ -128,7 +128,7 @@ def scatter_elements_update_12(
     reduction: Literal["none", "sum", "prod", "min", "max", "mean"],
     use_init_val: bool,
 ) -> Array:
-    """Without `use_init_val`, the data counts only where nothing is written. A mean of integers goes to the floor."""
+    """Without `use_init_val`, the data remains only where nothing is written. A mean of integers is rounded down."""
     along = single("ScatterElementsUpdate", "axis", axis)
     x = array(data)
     if reduction != "mean":
@@ -173,7 +173,7 @@ def scatter_nd_update_15(
 
 @version("OneHot", 1, of=ops.one_hot)
 def one_hot_1(indices: Array, depth: Static, on_value: Array, off_value: Array, *, axis: int) -> Array:
-    """A negative index, and one that is too large, give a row of `off_value`."""
+    """An out-of-range or negative index gives a row of `off_value`."""
     return one_hot_16(indices, depth, on_value, off_value, axis=axis, negative_indices_mode="ignore_negative")
 
 

@@ -1,4 +1,4 @@
-"""A Loop, and what surrounds its body: the slices that an iteration reads, and those that it leaves."""
+"""Loop, and the slices that an iteration of it reads and writes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,10 +15,10 @@ from jaxops.static import Array, Dim, array, is_static, is_symbolic
 
 
 def _first_and_count(size: Dim, start: int, end: int, stride: int, part_size: int) -> tuple[Dim, Dim]:
-    """The first row of the first slice, and the number of slices.
+    """Returns the first row of the first slice, and the number of slices.
 
-    Both ends are included, and negative ones count from the end of the axis. With a negative stride, a slice ends at
-    its row.
+    Both ends are included, and negative ones count from the end of the axis. With a negative stride, the
+    row of a slice is its last one.
     """
     if stride == 0 or part_size < 1:
         raise ArgumentError(
@@ -33,7 +33,7 @@ def _first_and_count(size: Dim, start: int, end: int, stride: int, part_size: in
 
 @operator(foldable=True)
 def slice_count(x: ShapeOnly, *, axis: int, start: int, end: int, stride: int, part_size: int) -> Any:
-    """The number of slices of an axis."""
+    """Returns the number of slices of an axis."""
     sizes = np.shape(x)
     size = sizes[resolve_axis("port map", axis, len(sizes))]
     count = _first_and_count(size, start, end, stride, part_size)[1]
@@ -42,7 +42,7 @@ def slice_count(x: ShapeOnly, *, axis: int, start: int, end: int, stride: int, p
 
 @operator(kind="movement", foldable=True)
 def slice_at(x: Array, number: Array, *, axis: int, start: int, end: int, stride: int, part_size: int) -> Array:
-    """The slice that the iteration of a number reads."""
+    """Returns the slice that iteration `number` reads."""
     x, step = array(x), array(number)
     along = resolve_axis("port map", axis, x.ndim)
     first, _ = _first_and_count(x.shape[along], start, end, stride, part_size)
@@ -55,7 +55,7 @@ def slice_at(x: Array, number: Array, *, axis: int, start: int, end: int, stride
 
 @operator(kind="movement", foldable=True)
 def join_slices(stacked: Array, *, axis: int, stride: int) -> Array:
-    """The slices that iterations left, a row of `stacked` each, joined along an axis; a negative stride turns them."""
+    """Joins the slices of all iterations, the rows of `stacked`, along an axis; in reverse for a negative stride."""
     x = array(stacked)
     rank = x.ndim - 1
     along = resolve_axis("port map", axis, rank)
@@ -76,13 +76,13 @@ def last_slice(stacked: Array) -> Array:
 
 @operator(kind="form", foldable=True)
 def iteration_number(number: Array, *, rank: int, to: ElementType) -> Array:
-    """The number of an iteration, of the type and rank that the body wants."""
+    """Returns the number of an iteration in the type and rank that the body declares."""
     return ops.reshape(ops.cast(number, to=to), (1,) * rank)
 
 
 @operator(kind="form", foldable=True)
 def scalar(x: Array) -> Array:
-    """One element, without axes."""
+    """Returns one element as a scalar."""
     return ops.reshape(x, ())
 
 

@@ -1,4 +1,4 @@
-"""Products, convolutions, pooling and attention."""
+"""Matrix products, convolutions, pooling and attention."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from jaxops.static import Array, Dim, array, is_static
 
 @version("MatMul", 1, of=ops.matmul)
 def matmul(a: Weight[Array], b: Weight[Array], *, transpose_a: bool, transpose_b: bool) -> Array:
-    """The flags do not count for operands of one axis."""
+    """The flags have no effect on operands with one axis."""
     return ops.matmul(_transposed(a, transpose_a), _transposed(b, transpose_b))
 
 
@@ -39,7 +39,7 @@ def scaled_dot_product_attention(
     *,
     causal: bool,
 ) -> Array:
-    """Batch axes broadcast. `causal` lets row i see keys 0 to i, whatever the mask; a mask that is a number is none."""
+    """Batch axes broadcast. With `causal`, row i sees keys 0 to i, whatever the mask. A scalar mask is ignored."""
     q, k, v = (array(x) for x in (query, key, value))
     mask = None if attention_mask is None or causal or array(attention_mask).ndim == 0 else array(attention_mask)
     factor: float | None = None
@@ -61,7 +61,7 @@ def scaled_dot_product_attention(
 
 
 def _four_axes(x: Any, batch: Sequence[Dim]) -> Any:
-    """An operand with two batch axes, of which the first one stands for all but the last."""
+    """Returns an operand with two batch axes; the first one joins all but the last."""
     heads = batch[-1] if len(batch) > 1 else 1
     return ops.reshape(
         x, (math.prod(batch[:-1]) if len(batch) > 1 else math.prod(batch), heads, *x.shape[-2:]), allowzero=1
@@ -155,11 +155,11 @@ def group_convolution_backprop_data(
 def _transposed_convolution(
     data: Any, w: Any, groups: int, asked: Any, strides: Any, dilations: Any, padding: tuple[AutoPad, Any, Any, Any]
 ) -> Array:
-    """The convolution without padding, cut or filled with zeros to the size that the padding leaves.
+    """Returns the transposed convolution without padding, cropped or extended with zeros to the padded size.
 
-    With an output shape the padding is its difference to that convolution. "explicit" begins at `pads_begin`, "valid"
-    at 0: the text splits the difference in these cases too, but every file was run by this rule. A negative
-    difference appends zeros.
+    With an output shape, the total padding is the size without padding minus that shape; a negative one appends zeros.
+    The padding begins with `pads_begin` for "explicit", and with 0 for "valid". The text splits it in halves in these
+    cases, too, but OpenVINO runs every file by this rule.
     """
     auto_pad, pads_begin, pads_end, output_padding = padding
     rank = len(strides)
@@ -201,7 +201,7 @@ def _pool_sizes(
     rank = len(kernel)
     beyond = []
     for size, k, s, d, begin, end in zip(sizes, kernel, strides, dilations, pads[:rank], pads[rank:], strict=True):
-        room = size + begin + end - (k - 1) * d - 1  # behind the first window
+        room = size + begin + end - (k - 1) * d - 1  # after the first window
         beyond.append(ceiled(room, s) * s - room if greater_or_equal(room, 0) else -room)
     return beyond
 
@@ -218,7 +218,7 @@ def _pooling(
 def _pool(
     fn: Any, data: Any, kernel: Any, strides: Any, dilations: Any, rounding: str, padding: dict[str, Any], **more: Any
 ) -> Any:
-    """With 'ceil' the last window may start in the padding, which is made larger by what it overhangs."""
+    """With 'ceil' the last window may start in the padding, which is extended to the end of that window."""
     if rounding == "ceil" and "pads" in padding:
         sizes, spaces = array(data).shape[2:], dilations or (1,) * len(kernel)
         of_axes("pooling", len(sizes), kernel=kernel, strides=strides, dilations=spaces, pads=padding["pads"][::2])
@@ -260,7 +260,7 @@ def max_pool_8(
     axis: int,
     return_indices: SecondOutput = False,
 ) -> Any:
-    """The second result is the index of each element in the data that is flattened from `axis` on, without padding."""
+    """The second result holds the index of each element in the unpadded data, flattened from `axis` on."""
     padding = window(auto_pad, pads_begin, pads_end, len(kernel))
     pooled = _pool(
         ops.max_pool, data, kernel, strides, dilations, rounding_type, padding, return_indices=return_indices
@@ -287,8 +287,10 @@ def avg_pool_1(
     rounding_type: Literal["floor", "ceil", "ceil_torch"],
     auto_pad: AutoPad,
 ) -> Array:
-    """A window counts no place beyond the padding, which it reaches with 'ceil' and 'ceil_torch': as in torch and
-    ONNX; the text does not say it."""
+    """With 'ceil' and 'ceil_torch', a window does not count elements beyond the padding, as in torch and ONNX.
+
+    The text leaves that open.
+    """
     return avg_pool_16(
         data,
         strides=strides,
@@ -321,7 +323,7 @@ def avg_pool_16(
         return _pool(
             ops.average_pool, data, kernel, strides, dilations, rounding_type, padding, count_include_pad=include
         )
-    # Padding counts, but not what the last window overhangs: the padding is a part of the data then.
+    # Padding counts, but not elements beyond it, so the padding becomes a part of the data.
     rank, pads = len(kernel), padding["pads"]
     padded = ops.pad(data, pads, axes=range(2, 2 + rank))
     inside = {"pads": (0,) * (2 * rank)}

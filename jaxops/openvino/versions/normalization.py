@@ -1,4 +1,4 @@
-"""Normalizations, and quantization that is simulated in floats."""
+"""Normalizations, and FakeQuantize, which simulates quantization in floats."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -49,7 +49,7 @@ def mvn_2(
 @version("NormalizeL2", 1)
 @normalization
 def normalize_l2(data: Array, axes: Static, *, eps: float, eps_mode: Literal["add", "max"]) -> Array:
-    """`eps` goes to the sum of squares, before the root. Without axes, the result is 1 where an element is not 0."""
+    """`eps` applies to the sum of squares, before the root. Without axes, the result is 1 for elements other than 0."""
     reduced = vector("NormalizeL2", "axes", axes)
     if not reduced.size:
         zero = scalar_like(data, 0)
@@ -137,7 +137,9 @@ def fake_quantize(
     )
     steps = scalar_like(x, levels - 1)
     one, width = scalar_like(x, 1), ops.sub(high, low)
-    divisor = ops.where(ops.equal(width, scalar_like(x, 0)), one, width)  # equal limits decide below alone
+    divisor = ops.where(
+        ops.equal(width, scalar_like(x, 0)), one, width
+    )  # if the limits are equal, only the comparisons below decide
     places = ops.round(ops.mul(ops.div(ops.sub(x, low), divisor), steps))
     inside = ops.add(ops.mul(ops.div(places, steps), ops.sub(out_high, out_low)), out_low)
     above = ops.where(ops.greater(x, ops.max([low, high])), out_high, inside)

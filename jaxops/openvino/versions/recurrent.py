@@ -15,7 +15,7 @@ from jaxops.static import Array
 TRAITS = Traits(kind="recurrent")
 Direction: TypeAlias = Literal["forward", "reverse", "bidirectional"]
 _ONNX_GATES = "iofc"
-# The activations that have coefficients.
+# The activations with coefficients.
 _WITH_ALPHA = {"affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"}
 _WITH_BETA = {"affine", "scaledtanh", "hardsigmoid"}
 
@@ -23,7 +23,7 @@ _WITH_BETA = {"affine", "scaledtanh", "hardsigmoid"}
 def _attributes(
     activations: Sequence[str], alphas: Sequence[float], betas: Sequence[float], clip: float, directions: int
 ) -> dict[str, Any]:
-    """ONNX's attributes: functions of each direction, with coefficients of those that have some."""
+    """Returns ONNX's attributes: functions for each direction, and coefficients of those that have any."""
     chosen = {
         "activation_alpha": [a for name, a in zip(activations, alphas, strict=False) if name.lower() in _WITH_ALPHA],
         "activation_beta": [b for name, b in zip(activations, betas, strict=False) if name.lower() in _WITH_BETA],
@@ -33,18 +33,18 @@ def _attributes(
 
 
 def _gates(x: Any, order: str, axis: int) -> Any:
-    """The gates of an LSTM in ONNX's order. order: that of `x`."""
+    """Returns the gates of an LSTM in ONNX's order. order: the order in `x`."""
     parts = dict(zip(order, ops.split(x, axis=axis, num_outputs=4), strict=True))
     return ops.concat([parts[gate] for gate in _ONNX_GATES], axis=axis)
 
 
 def _both_biases(b: Any) -> Any:
-    """The bias of the input, and zeros for that of the state, in ONNX's form."""
+    """Returns the bias of the input, with zeros for that of the state, in ONNX's form."""
     return ops.concat([b, ops.mul(b, scalar_like(b, 0))], axis=1)
 
 
 def _steps_inside(y: Any) -> Array:
-    """(batch, steps, directions, hidden) as (batch, directions, steps, hidden)."""
+    """Returns (batch, steps, directions, hidden) as (batch, directions, steps, hidden)."""
     return ops.transpose(y, perm=(0, 2, 1, 3))
 
 
@@ -115,7 +115,7 @@ def lstm_cell_1(
     input_forget: bool,
     weights_format: Literal["fico", "icof", "ifco", "ifoc", "iofc"],
 ) -> tuple[Array, ...]:
-    """`weights_format` is the order of the gates; peepholes are those of i, o and f."""
+    """`weights_format` is the order of the gates; `p` holds the peepholes of i, o and f."""
     attributes = _attributes(activations, activations_alpha, activations_beta, clip, 1)
     w, r = (_one_direction(_gates(value, weights_format, 0)) for value in (w, r))
     bias = None if b is None else _both_biases(_one_direction(_gates(b, weights_format, 0)))
@@ -158,7 +158,7 @@ def gru_sequence(
 
 
 def _gru_bias(b: Any, linear_before_reset: bool) -> Any:
-    """ONNX's six biases; with `linear_before_reset` there are four: z, r, h of the input, h of the state."""
+    """Returns ONNX's six biases. With `linear_before_reset`, `b` has four: z, r, h of the input, h of the state."""
     if not linear_before_reset:
         return _both_biases(b)
     z, r, of_input, of_state = ops.split(b, axis=1, num_outputs=4)

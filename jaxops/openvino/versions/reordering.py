@@ -1,4 +1,4 @@
-"""Elements in another order: blocks between channels and spatial axes, sequences turned."""
+"""Operations that reorder elements: blocks between channels and spatial axes, and ReverseSequence."""
 
 from typing import Any, Literal
 
@@ -53,7 +53,7 @@ def _divided(op: str, size: Dim, by: int) -> Dim:
 
 @version("ReverseSequence", 1, of=ops.reverse_sequence)
 def reverse_sequence(data: Array, seq_lengths: Array, *, batch_axis: int, seq_axis: int) -> Array:
-    """On any two axes, with lengths of any type."""
+    """Reverses along any two axes, with lengths of any numeric type."""
     x = array(data)
     batch, time = (resolve_axis("ReverseSequence", a, x.ndim) for a in (batch_axis, seq_axis))
     others = [a for a in range(x.ndim) if a not in (batch, time)]

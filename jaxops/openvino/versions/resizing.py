@@ -1,4 +1,4 @@
-"""Interpolate, one axis after the other, and GridSample."""
+"""Interpolate, which resizes one axis after another, and GridSample."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from jaxops.ops.common.symbolic_floats import scaled
 from jaxops.signature import Static, like
 from jaxops.static import Array, array
 
-# A size is the floor of a product in float32, which may lie just below a whole number.
+# Is added to a product in float32 that may lie just below a whole number, before it is rounded down to a size.
 _EPSILON = 1e-6
 
 
@@ -60,7 +60,7 @@ def interpolate_4(
     shape_calculation_mode: Literal["sizes", "scales"],
     **attributes: Any,
 ) -> Array:
-    """`shape_calculation_mode` says which of sizes and scales counts."""
+    """`shape_calculation_mode` says whether `sizes` or `scales` is used."""
     numbers = sizes if shape_calculation_mode == "sizes" else scales
     return interpolate_11(data, numbers, axes, shape_calculation_mode=shape_calculation_mode, **attributes)
 
@@ -98,7 +98,7 @@ def interpolate_1(
 
 
 def _padded(data: Any, pads_begin: Sequence[int], pads_end: Sequence[int]) -> Any:
-    """Zeros around the data; fewer numbers than axes are those of the first ones."""
+    """Pads the data with zeros; if there are fewer numbers than axes, they are those of the first axes."""
     rank = array(data).ndim
     begins, ends = ([*pads, *[0] * (rank - len(pads))] for pads in (pads_begin, pads_end))
     return array(ops.pad(data, [*begins, *ends])) if any(begins) or any(ends) else array(data)
@@ -138,7 +138,7 @@ def _resized(x: Any, plan: Sequence[ResizedAxis], how: Sampling) -> Array:
 
 
 def _by_resize(x: Any, plan: Sequence[ResizedAxis], how: Sampling) -> Array:
-    """By the operator of ONNX: sizes that are not known, and modes that are the same."""
+    """Resizes by the operator of ONNX, for symbolic sizes and for modes that both define alike."""
     mode: Any = {"linear_onnx": "linear"}.get(how.mode, how.mode)
     options: dict[str, Any] = {
         "axes": [axis.axis for axis in plan],

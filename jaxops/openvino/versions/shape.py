@@ -1,4 +1,4 @@
-"""Shapes: what only moves elements, by sizes and axes that are inputs."""
+"""Shapes, and operations that only move elements, with sizes and axes as inputs."""
 
 import math
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def shape_of_3(data: ShapeOnly, *, output_type: ElementType) -> Any:
 
 @version("Reshape", 1, of=ops.reshape)
 def reshape(data: Array, shape: Static, *, special_zero: bool) -> Array:
-    """A size of 0 copies that of `data` with `special_zero`, else it is one. -1 is what is left, beside zeros too."""
+    """With `special_zero`, 0 copies a size of `data`. -1 is the remaining size, also beside sizes of zero."""
     sizes: list[Any] = list(vector("Reshape", "shape", shape))
     x = array(data)
     copied = [i for i, size in enumerate(sizes) if special_zero and _is(size, 0)]
@@ -38,7 +38,7 @@ def reshape(data: Array, shape: Static, *, special_zero: bool) -> Array:
         raise ShapeError(f"Reshape: `shape` copies axis {copied[-1]}, but {shape_text(x.shape)} has {has}")
     new = [x.shape[i] if i in copied else size for i, size in enumerate(sizes)]
     if any(_is(size, -1) for size in new) and any(_is(size, 0) for size in new):
-        # Nothing says how many parts of nothing there are. As OpenVINO: what is left of the sizes that are not copied.
+        # 0 elements leave -1 undetermined. As in OpenVINO, it follows from the sizes that are not copied.
         left = math.prod(size for i, size in enumerate(x.shape) if i not in copied)
         taken = math.prod(size for i, size in enumerate(sizes) if i not in copied and not _is(size, -1))
         new = [(left // taken if taken and left else 1) if _is(size, -1) else size for size in new]
@@ -46,13 +46,13 @@ def reshape(data: Array, shape: Static, *, special_zero: bool) -> Array:
 
 
 def _is(size: Any, number: int) -> bool:
-    """Returns True for a size that is known to be a number."""
+    """Returns True if a size is known to equal `number`."""
     return isinstance(size, int | np.integer) and size == number
 
 
 @version("Squeeze", 1, of=ops.squeeze)
 def squeeze(data: Array, axes: Static = None) -> Array:
-    """Axes whose size is not 1 stay."""
+    """Keeps axes whose size is not 1."""
     x = array(data)
     chosen = (
         range(x.ndim)
@@ -64,7 +64,7 @@ def squeeze(data: Array, axes: Static = None) -> Array:
 
 @version("Squeeze", 15, of=ops.squeeze)
 def squeeze_15(data: Array, axes: Static = None, *, allow_axis_skip: bool) -> Array:
-    """`allow_axis_skip` only says that the rank may vary."""
+    """`allow_axis_skip` is ignored: it only says that the rank may vary."""
     return squeeze(data, axes)
 
 
@@ -75,7 +75,7 @@ def unsqueeze(data: Array, axes: Static) -> Array:
 
 @version("Transpose", 1, of=ops.transpose)
 def transpose(data: Array, order: Static) -> Array:
-    """An empty order reverses the axes."""
+    """Reverses the axes if `order` is empty."""
     axes = vector("Transpose", "order", order)
     return ops.transpose(data, perm=axes) if axes.size else ops.transpose(data)
 
@@ -115,8 +115,11 @@ def strided_slice(
     shrink_axis_mask: Sequence[int],
     ellipsis_mask: Sequence[int],
 ) -> Array:
-    """Each mask is padded with zeros, or cut, to the length of `begin`. An ellipsis goes before a new axis, and that
-    before a shrunk one, whose end and stride do not count."""
+    """Each mask is padded with zeros, or cut, to the length of `begin`.
+
+    If several masks have a 1 at one position, ellipsis_mask wins over new_axis_mask, and that over shrink_axis_mask.
+    The end and stride of a shrunk axis are ignored.
+    """
     x = array(data)
     begins, ends = vector("StridedSlice", "begin", begin), vector("StridedSlice", "end", end)
     strides = np.ones(begins.size, np.int64) if stride is None else vector("StridedSlice", "stride", stride)
@@ -183,7 +186,7 @@ def broadcast_1(
     *,
     mode: Literal["none", "numpy", "pdpd", "explicit"],
 ) -> Array:
-    """The file of an explicit broadcast says "none"."""
+    """Takes mode "none" as explicit, as files write it."""
     return broadcast_3(data, target_shape, axes_mapping, mode="explicit" if mode == "none" else mode)
 
 
@@ -215,7 +218,7 @@ def broadcast_3(
 
 
 def _check_one_way(source: Sequence[Dim], target: Sequence[Dim]) -> None:
-    """Raises ShapeError where broadcasting would change the target shape too."""
+    """Raises ShapeError if broadcasting would change the target shape, too."""
     pairs = zip(source[::-1], target[::-1], strict=False)
     grows = any(isinstance(a, int) and isinstance(b, int | np.integer) and a != b and a != 1 for a, b in pairs)
     if len(source) > len(target) or grows:
@@ -224,7 +227,7 @@ def _check_one_way(source: Sequence[Dim], target: Sequence[Dim]) -> None:
 
 @version("Tile", 1, of=ops.tile)
 def tile(data: Array, repeats: Static) -> Array:
-    """Ones stand before the shorter one of shape and repeats."""
+    """The shorter one of shape and repeats gets ones in front."""
     x, counts = array(data), vector("Tile", "repeats", repeats)
     missing = x.ndim - counts.size
     if missing > 0:
@@ -247,7 +250,7 @@ def _bounds(*values: Any) -> list[Any]:
 
 @version("Range", 4, of=ops.range)
 def range_4(start: Static, stop: Static, step: Static, *, output_type: ElementType) -> Array:
-    """The count follows from the numbers as they are, the values from start and step in `output_type`."""
+    """The count is computed before start and step are converted to `output_type`, the values after that."""
     first, last, by = (single("Range", name, x) for name, x in (("start", start), ("stop", stop), ("step", step)))
     if any(not isinstance(x, int | float | bool) for x in (first, last, by)):  # symbolic sizes
         return ops.cast(ops.range(*_bounds(start, stop, step)), to=output_type)
@@ -270,7 +273,7 @@ def pad(
     *,
     pad_mode: Literal["constant", "edge", "reflect", "symmetric"],
 ) -> Array:
-    """Negative pads crop; in all modes, elements are mirrored or repeated at the edges of `data`, before the cut."""
+    """Negative pads crop, after the positive pads have extended the whole of `data`, in all modes."""
     begins, ends = (vector("Pad", name, x) for name, x in (("pads_begin", pads_begin), ("pads_end", pads_end)))
     pads = np.concatenate([begins, ends])
     if pad_mode == "constant":
@@ -282,7 +285,7 @@ def pad(
 
 
 def _clipped(pads: np.ndarray, sign: int) -> np.ndarray:
-    """The pads of a sign; symbolic ones are positive."""
+    """Returns the pads of one sign, and zeros for the remaining ones; symbolic pads are positive."""
     if is_symbolic(pads):
         positive = [not isinstance(p, int | np.integer) or p > 0 for p in pads]
         return np.array([p if good is (sign > 0) else 0 for p, good in zip(pads, positive, strict=True)], pads.dtype)

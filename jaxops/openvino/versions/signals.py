@@ -15,7 +15,7 @@ from jaxops.static import Array, array
 
 
 def _axes_and_sizes(op: str, x: Any, axes: Any, signal_size: Any, rank: int) -> list[tuple[int, Any]]:
-    """Each axis, counted from the start of `rank`, and the length of its transform: None for its own size."""
+    """Returns each axis in [0, rank) and the length of its transform, None for the size of the axis."""
     chosen = [resolve_axis(op, axis, rank) for axis in vector(op, "axes", axes).tolist()]
     if signal_size is None:
         return [(axis, None) for axis in chosen]
@@ -28,10 +28,12 @@ def _axes_and_sizes(op: str, x: Any, axes: Any, signal_size: Any, rank: int) -> 
 
 
 def _some_axes(op: str, x: Any, axes: Any, signal_size: Any, rank: int) -> list[tuple[int, Any]]:
-    """As `_axes_and_sizes`, one axis at least."""
+    """Returns `_axes_and_sizes`, after a check that there is at least one axis."""
     chosen = _axes_and_sizes(op, x, axes, signal_size, rank)
     if not chosen:
-        raise ShapeError(f"{op}: `axes` is empty; it needs an axis whose half the data or the result hold")
+        raise ShapeError(
+            f"{op}: `axes` is empty; it needs at least one axis, along which only half of the frequencies are stored"
+        )
     return chosen
 
 
@@ -43,7 +45,7 @@ def _transformed(x: Any, plan: Sequence[tuple[int, Any]], inverse: bool) -> Any:
 
 @version("DFT", 7, of=ops.dft)
 def dft(data: Array, axes: Static, signal_size: Static = None) -> Array:
-    """The last axis has real and imaginary part, and `axes` do not count it."""
+    """The last axis holds the real and the imaginary part, and does not count in `axes`."""
     return _transformed(data, _axes_and_sizes("DFT", data, axes, signal_size, array(data).ndim - 1), False)
 
 
@@ -54,7 +56,7 @@ def idft(data: Array, axes: Static, signal_size: Static = None) -> Array:
 
 @version("RDFT", 9, of=ops.dft)
 def rdft(data: Array, axes: Static, signal_size: Static = None) -> Array:
-    """Of real data; of the last axis in `axes` the result has one half, as the other one is its conjugate."""
+    """Transforms real data. Along the last of `axes` the result has one half, as the other half is its conjugate."""
     *before, (axis, length) = _some_axes("RDFT", data, axes, signal_size, array(data).ndim)
     half = ops.dft(ops.unsqueeze(data, (-1,)), length, axis, onesided=1)
     return _transformed(half, before, False)
@@ -62,7 +64,7 @@ def rdft(data: Array, axes: Static, signal_size: Static = None) -> Array:
 
 @version("IRDFT", 9, of=ops.dft)
 def irdft(data: Array, axes: Static, signal_size: Static = None) -> Array:
-    """The inverse of RDFT. The last of `axes` holds one half; its length is even, unless `signal_size` says it."""
+    """The inverse of RDFT. The data has one half of the last of `axes`; the result is even there, or `signal_size`."""
     *before, (axis, length) = _some_axes("IRDFT", data, axes, signal_size, array(data).ndim - 1)
     x = array(_transformed(data, before, True))
     count = 2 * (x.shape[axis] - 1) if length is None else length
@@ -78,7 +80,7 @@ def irdft(data: Array, axes: Static, signal_size: Static = None) -> Array:
 
 @version("STFT", 15, of=ops.stft)
 def stft(signal: Array, window: Array, frame_size: Static, frame_step: Static, *, transpose_frames: bool) -> Array:
-    """A shorter window stands in the middle of its frame. `transpose_frames` puts the frames behind the frequencies."""
+    """Centres a shorter window in its frame. `transpose_frames` puts the axis of frames after that of frequencies."""
     x, shape = array(signal), array(window)
     size = single("STFT", "frame_size", frame_size)
     missing = size - shape.shape[0]
@@ -103,7 +105,7 @@ def col2im(
     pads_begin: Sequence[int],
     pads_end: Sequence[int],
 ) -> Array:
-    """With or without a batch axis."""
+    """Takes data with or without a batch axis."""
     x = array(data)
     batched = x if x.ndim == 3 else ops.unsqueeze(x, (0,))
     pads = (*pads_begin, *pads_end)

@@ -1,4 +1,4 @@
-"""NonMaxSuppression of the versions whose result has a size that no data decide."""
+"""Versions of NonMaxSuppression whose result has a size that does not depend on data."""
 
 from typing import Any, Literal, TypeAlias
 
@@ -24,7 +24,7 @@ def non_max_suppression_1(
     box_encoding: BoxEncoding,
     sort_result_descending: bool,
 ) -> Array:
-    """Of int64, and as in version 3."""
+    """Returns int64; the rest is as in version 3."""
     limits = (max_output_boxes_per_class, iou_threshold, score_threshold)
     return non_max_suppression_3(
         *(boxes, scores, *limits),
@@ -46,7 +46,7 @@ def non_max_suppression_3(
     sort_result_descending: bool,
     output_type: ElementType,
 ) -> Array:
-    """No more rows than boxes, whatever the number of images."""
+    """Returns min(boxes, max_output_boxes_per_class · classes) rows, whatever the number of images."""
     most = _most(max_output_boxes_per_class)
     number = with_axes("NonMaxSuppression", "boxes", boxes, 2).shape[1]
     classes = with_axes("NonMaxSuppression", "scores", scores, 2).shape[1]
@@ -71,7 +71,7 @@ def non_max_suppression_4(
     sort_result_descending: bool,
     output_type: ElementType,
 ) -> Array:
-    """A row for each box that any class of any image may have at most."""
+    """Returns as many rows as all classes of all images may have boxes at most."""
     most = _most(max_output_boxes_per_class)
     images, classes, number = with_axes("NonMaxSuppression", "scores", scores, 3).shape[:3]
     return openvino.non_max_suppression(
