@@ -1,4 +1,4 @@
-"""Operators that only OpenVINO has. Their names may collide with those of other domains; they are never flat."""
+"""Operators that only OpenVINO has. `jaxops` does not list them, since their names may collide with other domains."""
 
 from jaxops.ops.openvino.adaptive_pooling import *
 from jaxops.ops.openvino.aligned_regions import *

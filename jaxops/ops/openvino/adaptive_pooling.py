@@ -1,4 +1,4 @@
-"""Pooling into a given number of windows, which share elements where the numbers do not divide."""
+"""Pooling into a given number of windows, which overlap if that number does not divide the size of an axis."""
 
 __all__ = ["adaptive_avg_pool", "adaptive_max_pool"]
 
@@ -22,10 +22,10 @@ TRAITS = Traits(kind="pooling")
 
 
 def adaptive_avg_pool(data: Array, output_shape: Static) -> jax.Array:
-    """The mean of each window, of as many windows as the result has elements.
+    """Divides the spatial axes into a given number of windows, and returns the mean of each.
 
     data: (N, C, d1, …), one to three spatial axes, floats; 16-bit types are summed in float32. output_shape: static,
-    (o1, …). Returns (N, C, o1, …), same dtype. The window i of an axis has the elements floor(i·d/o) to
+    (o1, …). Returns (N, C, o1, …), same dtype. Window i of an axis consists of elements floor(i·d/o) to
     ceil((i+1)·d/o) - 1.
     Raises ShapeError, DTypeError, StaticError. Source: OpenVINO AdaptiveAvgPool-8.
 
@@ -40,9 +40,9 @@ def adaptive_avg_pool(data: Array, output_shape: Static) -> jax.Array:
 def adaptive_max_pool(
     data: Array, output_shape: Static, *, index_element_type: ElementType = "int64"
 ) -> tuple[jax.Array, jax.Array]:
-    """The largest element of each window of `adaptive_avg_pool`, and its index in the flattened spatial axes.
+    """Returns the largest element of each window of `adaptive_avg_pool`, and its index in the flattened spatial axes.
 
-    Returns (N, C, o1, …), of the dtype of data, and of index_element_type. Of equal elements the first one counts.
+    Returns (N, C, o1, …), of the dtype of data, and of index_element_type. Among equal elements the first one is taken.
     Raises ShapeError, DTypeError, StaticError; UnsupportedError for symbolic spatial sizes.
     Source: OpenVINO AdaptiveMaxPool-8.
 
@@ -66,7 +66,7 @@ def _checked(op: str, x: Sizes, output_shape: Any) -> Sizes:
     if not 3 <= len(x) <= 5 or len(counts) != len(x) - 2:
         raise ShapeError(
             f"{op}: `data` of {shape_text(x)} must have one to three spatial axes, and `output_shape` "
-            f"{shape_text(counts)} one number for each"
+            f"{shape_text(counts)} must have one number for each"
         )
     if any(isinstance(n, int) and n < 0 for n in counts):
         raise ShapeError(f"{op}: `output_shape` {shape_text(counts)} must not be negative")
@@ -80,7 +80,7 @@ def _adaptive_avg_pool(x: jax.Array, counts: Sizes) -> jax.Array:
     bounded_like("adaptive_avg_pool", sizes, x)
     y = x.astype(accumulation_type(x.dtype))
     for axis, count in enumerate(counts):
-        # A window is the product of its windows along each axis, and so is its number of elements.
+        # A window is a product of one window per axis, so the axes are summed one after another.
         size, number = (jnp.asarray(d, np.int32) for d in (x.shape[2 + axis], count))
         place = lax.iota(np.int32, count)[:, None]
         first, last = place * size // number, -((-(place + 1) * size) // number)

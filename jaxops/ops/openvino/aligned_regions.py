@@ -1,4 +1,4 @@
-"""Pooling of interpolated samples of regions: upright, rotated, or of a pyramid of feature maps."""
+"""RoIAlign: pools interpolated samples of upright or rotated regions, or of regions in a pyramid of feature maps."""
 
 __all__ = ["experimental_detectron_roi_feature_extractor", "roi_align", "roi_align_rotated"]
 
@@ -51,10 +51,10 @@ def roi_align(
 
     data: (N, C, H, W), floats. rois: (R, 4), same dtype: x1, y1, x2, y2. batch_indices: (R,), integers in [0, N).
     Returns (R, C, pooled_h, pooled_w), same dtype; 16-bit types are computed in float32.
-    sampling_ratio: samples of a bin along each axis; 0: the size of the bin, rounded up. mode: 'avg', or 'max', the
-    largest interpolated sample. A sample further outside of the image than one element is 0.
+    sampling_ratio: number of samples of a bin along each axis; 0: the size of the bin, rounded up. mode: 'avg', the
+    mean of the samples, or 'max'. A sample more than one element outside of the image is 0.
     aligned_mode: 'asymmetric' multiplies coordinates by `spatial_scale`, and regions are at least 1 wide and high;
-    'half_pixel_for_nn' takes 0.5 off the product; 'half_pixel' also adds 0.5 before.
+    'half_pixel_for_nn' subtracts 0.5 from the product; 'half_pixel' also adds 0.5 before multiplying.
     Raises ShapeError, DTypeError, ArgumentError. Source: OpenVINO ROIAlign-3 and 9.
 
     >>> how = dict(pooled_h=1, pooled_w=1, sampling_ratio=1, spatial_scale=1.0, mode="avg")
@@ -79,11 +79,11 @@ def roi_align_rotated(
     spatial_scale: float,
     clockwise_mode: bool = False,
 ) -> jax.Array:
-    """`roi_align` of rotated regions: the mean of samples.
+    """Divides rotated regions into bins, as `roi_align` does upright ones, and returns the mean of each bin.
 
-    rois: (R, 5), of data's dtype: the centre x, y, width, height, and an angle in radians, counterclockwise where y
-    grows downwards, or clockwise with `clockwise_mode`. All lengths are multiplied by `spatial_scale`, and the centre
-    is moved by -0.5. All else is as in `roi_align`.
+    rois: (R, 5), of data's dtype: the centre x, y, width, height, and an angle in radians, counterclockwise in
+    an image whose y axis points down, or clockwise with `clockwise_mode`. All lengths are multiplied by
+    `spatial_scale`, and the centre is moved by -0.5. The rest is as in `roi_align`.
     Raises ShapeError, DTypeError, ArgumentError. Source: OpenVINO ROIAlignRotated-15.
 
     >>> how = dict(pooled_h=1, pooled_w=2, sampling_ratio=1, spatial_scale=1.0)
@@ -106,12 +106,12 @@ def experimental_detectron_roi_feature_extractor(
     pyramid_scales: Ints,
     aligned: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
-    """`roi_align` of regions in the feature map that fits the size of each.
+    """Pools each region as `roi_align` does, from the feature map that fits the size of the region.
 
-    rois: (R, 4), floats: x1, y1, x2, y2. pyramid: arrays (1, C, Hi, Wi), same dtype. pyramid_scales: of the image to
-    each map. Returns (R, C, output_size, output_size), same dtype, and rois. A region of the area a belongs to map
-    floor(2 + log2(sqrt(a) / 224)), or the nearest there is; one without area gives zeros. aligned: coordinates are
-    moved by -0.5. Regions are at least 1 wide and high.
+    rois: (R, 4), floats: x1, y1, x2, y2. pyramid: arrays (1, C, Hi, Wi), same dtype. pyramid_scales: size of
+    the image / size of each map. Returns (R, C, output_size, output_size), same dtype, and rois. A region of area a
+    belongs to map floor(2 + log2(sqrt(a) / 224)), or to the nearest existing one. A region without area gives zeros.
+    aligned: coordinates are moved by -0.5. Regions are at least 1 wide and high.
     Raises ShapeError, DTypeError, ArgumentError. Source: OpenVINO ExperimentalDetectronROIFeatureExtractor-6.
 
     >>> how = dict(output_size=1, sampling_ratio=1, pyramid_scales=(4,))
@@ -122,7 +122,9 @@ def experimental_detectron_roi_feature_extractor(
     op = "experimental_detectron_roi_feature_extractor"
     scales = ints(op, "pyramid_scales", pyramid_scales)
     if not pyramid or len(scales) != len(pyramid):
-        raise ArgumentError(f"{op}: {len(pyramid)} feature maps need {len(pyramid)} `pyramid_scales`, got {scales}")
+        raise ArgumentError(
+            f"{op}: `pyramid_scales` is {scales}; it must have one number per feature map, {len(pyramid)}"
+        )
     maps = {f"pyramid {i}": x for i, x in enumerate(pyramid)}
     boxes, *levels = floats_of_one_type(op, rois=rois, **maps)
     mode = "aligned" if flag(op, "aligned", aligned) else "asymmetric"
@@ -160,7 +162,7 @@ def _check_sizes(op: str, x: Sizes, rois: Sizes, batch: Sizes, numbers: int) -> 
 
 
 class _Region(NamedTuple):
-    """The corner and the extent of each region, along y and x: (R, 2). turn: its centre, and cosine and sine."""
+    """Corner and extent of each region along y and x: (R, 2). turn: centre, cosine and sine of a rotation."""
 
     start: Any
     extent: Any
@@ -212,7 +214,7 @@ def _of_levels(operands: tuple[Any, ...], how: _How, scales: Sizes) -> Any:
 
 
 def _samples(x: Any, batch: Any, regions: _Region, how: _How, belongs: Any) -> Any:
-    """(R, C, height, width): the mean or the largest of the samples. belongs: the regions to look at; None for all."""
+    """Returns (R, C, height, width), the mean or largest of the samples. belongs: which regions to pool; None: all."""
     rows, work = jnp.moveaxis(x, 1, -1), x.dtype
     bins = regions.extent / np.asarray([how.shape], work)
     counts = jnp.ceil(bins).astype(np.int32) if how.samples == 0 else jnp.full(bins.shape, how.samples, np.int32)

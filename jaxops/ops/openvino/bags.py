@@ -41,10 +41,10 @@ def embedding_bag_offsets(
     *,
     reduction: Reduction = "sum",
 ) -> jax.Array:
-    """The sum or the mean of the rows of each bag.
+    """Returns the sum or the mean of the rows of a table in each bag of indices.
 
-    emb_table: (E, …), numbers. indices: (I,), integers: rows of the table. offsets: (B,), integers: where in indices
-    each bag begins, ascending. default_index: one integer, the row of an empty bag; None and -1 are zeros.
+    emb_table: (E, …), numbers. indices: (I,), integers: rows of the table. offsets: (B,), integers, ascending: where
+    each bag begins in indices. default_index: one integer, the row for an empty bag; None and -1 stand for zeros.
     per_sample_weights: (I,), of the dtype of the table, factors of the rows of a sum. Returns (B, …), same dtype.
     Raises ShapeError, ArgumentError, DTypeError. Source: OpenVINO EmbeddingBagOffsets-15.
 
@@ -66,7 +66,7 @@ def embedding_bag_offsets_sum(
     default_index: Any = None,
     per_sample_weights: Array | None = None,
 ) -> jax.Array:
-    """`embedding_bag_offsets` with sums.
+    """Returns the sum of the rows of each bag, as `embedding_bag_offsets` does.
 
     Raises ShapeError, ArgumentError, DTypeError. Source: OpenVINO EmbeddingBagOffsetsSum-3.
 
@@ -83,7 +83,7 @@ def embedding_bag_packed(
     *,
     reduction: Reduction = "sum",
 ) -> jax.Array:
-    """The sum or the mean of the rows of each bag, where bags have one size.
+    """Returns the sum or the mean of the rows of a table in each bag of indices, where all bags have one size.
 
     emb_table: (E, …), numbers. indices: (B, I), integers: rows of the table. per_sample_weights: (B, I), of the dtype
     of the table, factors of the rows of a sum. Returns (B, …), same dtype.
@@ -102,7 +102,7 @@ def embedding_bag_packed(
 def embedding_bag_packed_sum(
     emb_table: Weight[Array], indices: Array, per_sample_weights: Array | None = None
 ) -> jax.Array:
-    """`embedding_bag_packed` with sums.
+    """Returns the sum of the rows of each bag, as `embedding_bag_packed` does.
 
     Raises ShapeError, ArgumentError, DTypeError. Source: OpenVINO EmbeddingBagPackedSum-3.
 
@@ -120,10 +120,10 @@ def embedding_segments_sum(
     default_index: Any = None,
     per_sample_weights: Array | None = None,
 ) -> jax.Array:
-    """The sum of the rows of each segment.
+    """Returns the sum of the rows of a table in each segment of indices.
 
     emb_table: (E, …), numbers. indices: (I,), integers: rows of the table. segment_ids: (I,), integers: the segment of
-    each row; a row of a segment that does not exist is dropped. num_segments: static, one integer. default_index,
+    each index; an index whose segment is out of range is dropped. num_segments: static, one integer. default_index,
     per_sample_weights: as in `embedding_bag_offsets`. Returns (num_segments, …), same dtype.
     Raises ShapeError, ArgumentError, DTypeError, StaticError. Source: OpenVINO EmbeddingSegmentsSum-3.
 
@@ -151,7 +151,7 @@ def _bags(op: str, emb_table: Any, **places: Any) -> tuple[Any, ...]:
 
 def _options(op: str, table: Any, rows: Any, default_index: Any, weights: Any, reduction: Any) -> tuple[Any, Any]:
     if one_of(op, "reduction", reduction, Reduction) == "mean" and weights is not None:
-        raise ArgumentError(f"{op}: `per_sample_weights` are for the reduction 'sum' alone")
+        raise ArgumentError(f"{op}: `per_sample_weights` are permitted only with the reduction 'sum'")
     if weights is not None:
         _, weights = unify(op, (table, as_traced(weights)), ("emb_table ", "per_sample_weights "))
         must_fit(op, "per_sample_weights", weights.shape, rows.shape)
@@ -171,7 +171,7 @@ def _rows(table: Any, rows: Any, weights: Any) -> Any:
 
 
 def _grouped(table: Any, read: Any, group: Any, count: Any, default: Any, mean: bool) -> Any:
-    """The sums or means of rows by their groups; a negative group, and one beyond the count, is dropped."""
+    """Returns the sum or mean of the rows of each group; rows of a group outside of [0, count) are dropped."""
     total = (
         jnp.zeros((count, *read.shape[1:]), read.dtype).at[group].add(read, mode="drop", wrap_negative_indices=False)
     )
@@ -225,12 +225,12 @@ def segment_max(
     fill_mode: FillMode,
     size: Static = None,
 ) -> jax.Array:
-    """The largest element of each segment along the first axis.
+    """Returns the largest element of each segment along the first axis.
 
     data: (n, …), real numbers. segment_ids: (n,), integers, ascending. num_segments: static, the number of rows of the
-    result; None: max(segment_ids) + 1. A row of a segment beyond it is dropped. Returns (num_segments, …), same dtype.
+    result; None: max(segment_ids) + 1. Rows of segments beyond that are dropped. Returns (num_segments, …), same dtype.
     fill_mode: an empty segment gives zeros ('ZERO') or the lowest number of the type ('LOWEST').
-    size: static, takes the place of num_segments; one of them is needed when segment_ids is traced.
+    size: static, takes the place of num_segments. One of the two is needed if segment_ids is traced.
     Raises StaticError for traced segment_ids without either, ShapeError, ArgumentError, DTypeError.
     Source: OpenVINO SegmentMax-16.
 
@@ -280,9 +280,10 @@ def sparse_fill_empty_rows(
     """Adds an element to each empty row of a sparse matrix.
 
     values: (M,), any dtype. dense_shape: static, (2,): rows and columns. indices: (M, 2), integers: the row and the
-    column of each value. default_value: one element, which an empty row gets in its first column. Returns (n, 2), like
-    indices, in the order of rows and columns; (n,), like values; and (rows,), boolean: which rows were empty.
-    size: static, n; the results are cropped or filled up with -1; needed when indices is traced.
+    column of each value. default_value: one element, which an empty row gets in its first column. Returns indices
+    (n, 2), sorted by row and column, and values (n,), of the dtypes of the operands; and (rows,), boolean: which rows
+    were empty.
+    size: static, n; the results are cropped or padded with -1. It is needed if indices is traced.
     Raises StaticError for traced indices without `size`, ShapeError, DTypeError. Source: OpenVINO
     SparseFillEmptyRows-16.
 

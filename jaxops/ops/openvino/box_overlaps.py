@@ -1,4 +1,4 @@
-"""Shared by the operators that choose among overlapping boxes: areas, overlaps, and the greedy choice."""
+"""Areas and overlaps of boxes, and the greedy choice among them, for operators that suppress overlapping boxes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +9,10 @@ from jax import lax
 
 
 def overlap(box: Any, boxes: Any, one: float = 0, gap: float = 0) -> Any:
-    """The intersection over union of a box (4,) with boxes (n, 4): x1, y1, x2, y2.
+    """Returns the intersection over union of a box (4,) with boxes (n, 4): x1, y1, x2, y2.
 
-    one: 1 where a box includes its last pixel, else 0. gap: boxes further apart overlap nothing. A box with x2 < x1 or
-    y2 < y1 has no area, and one without area overlaps nothing.
+    one: 1 if a box includes its last pixel, else 0. gap: boxes further apart do not overlap. A box with x2 < x1 or
+    y2 < y1 has no area, and a box without area does not overlap any other.
     """
     low, high = jnp.maximum(box[None, :2], boxes[:, :2]), jnp.minimum(box[None, 2:], boxes[:, 2:])
     common = _area(low, high, one)
@@ -26,18 +26,18 @@ def _area(low: Any, high: Any, one: float) -> Any:
 
 
 def below(v: Any, like: Any) -> Any:
-    """An array with axes of size 1 in front, as many as it takes to have the rank of another one."""
+    """Returns an array with axes of size 1 in front, so that it has the rank of `like`."""
     return v.reshape((1,) * (like.ndim - v.ndim) + v.shape)
 
 
 def inside(boxes: Any, bounds: Any) -> Any:
-    """Boxes, whose corners are the last axis or the last two, cut at zero and at the bounds (x, y)."""
+    """Returns boxes cut at zero and at the bounds (x, y). The corners are along the last axis, or the last two."""
     bounds = jnp.tile(bounds, 2) if boxes.shape[-1] == 4 else bounds
     return jnp.clip(boxes, jnp.zeros((), boxes.dtype), below(bounds, boxes))
 
 
 def ended(table: Any, total: Any) -> Any:
-    """Rows of a table, with -1 in the first column behind the last of `total` rows."""
+    """Returns a table with -1 in the first column of the row after the first `total` rows."""
     rows, columns = (lax.broadcasted_iota(np.int32, table.shape, axis) for axis in (0, 1))
     return jnp.where((rows == total) & (columns == 0), jnp.full_like(table, -1), table)
 
@@ -50,11 +50,11 @@ def survivors(
     most: Any = None,
     eta: float = 1.0,
 ) -> Any:
-    """(n,): the boxes that remain, of boxes in descending order of their scores.
+    """Returns (n,), boolean: which boxes remain, of boxes in descending order of their scores.
 
-    overlaps: of the box at an index, its overlap (n,) with all boxes. A box that overlaps a chosen one by more than the
-    threshold is dropped. most: of boxes that are chosen. eta: below 1 the threshold shrinks by
-    this factor, as long as it exceeds 0.5, whenever a box is chosen.
+    overlaps: maps the index of a box to its overlaps (n,) with all boxes. A box that overlaps a chosen one by more than
+    the threshold is dropped. most: the largest number of chosen boxes. eta: if it is below 1, the threshold is
+    multiplied by it whenever a box is chosen, as long as the threshold exceeds 0.5.
     """
     index = lax.iota(np.int32, candidates.shape[0])
 
@@ -75,6 +75,6 @@ def survivors(
 
 
 def compacted(rows: Any, chosen: Any, size: Any) -> tuple[Any, Any]:
-    """The chosen rows, in their order, then zeros, up to a size; and the number of rows that are chosen."""
+    """Returns the chosen rows in their order, padded with zeros to `size`, and the number of chosen rows."""
     index = jnp.nonzero(chosen, size=size, fill_value=chosen.shape[0])[0]
     return rows.at[index].get(mode="fill", fill_value=0), chosen.sum(dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Operators that choose boxes for each class, and keep the best of each image. Their number depends on the data."""
+"""Operators that choose boxes for each class, and keep the best of each image. The number of boxes depends on data."""
 
 __all__ = ["matrix_nms", "multiclass_nms"]
 
@@ -25,7 +25,7 @@ Decay = Literal["gaussian", "linear"]
 
 
 class _Common(NamedTuple):
-    """The attributes that both operators have."""
+    """The attributes that both operators share."""
 
     op: str
     order: SortResult
@@ -58,14 +58,15 @@ def matrix_nms(
 
     boxes: (N, P, 4), floats: x1, y1, x2, y2. scores: (N, C, P), same dtype. Returns (count, 6), same dtype: class,
     score, box; (count, 1), of output_type: image · P + box; (N,), of output_type: the number of boxes of each image.
-    For each class but `background_class` the `nms_top_k` (-1: all) best boxes with scores above `score_threshold` are
-    taken. The score of a box is multiplied by the least f(overlap) / f(m) over the better boxes, where m is the largest
-    overlap of that box with a better one than itself; f is 1 - overlap, or exp(-gaussian_sigma · overlap²). Boxes with
-    scores above `post_threshold` remain, the `keep_top_k` (-1: all) best of each image.
-    sort_result_type: 'classid' by class, then falling score; 'score' and 'none' by falling score; image by image, but
-    with `sort_result_across_batch`. Of equal scores the first box comes first. normalized: else a box includes its
-    last pixel.
-    size: static, the number of rows, cropped or filled up with -1; needed when an operand is traced.
+    For each class except `background_class`, the `nms_top_k` (-1: all) best boxes with scores above `score_threshold`
+    are taken. The score of a box is multiplied by the least f(overlap) / f(m) over the better boxes. Here m is the
+    largest overlap of a better box with a box that is better still, and f(v) is 1 - v for `decay_function` 'linear', or
+    exp(-gaussian_sigma · v²) for 'gaussian'. Of the boxes with new scores above `post_threshold`, the `keep_top_k`
+    (-1: all) best of each image remain.
+    sort_result_type: 'classid' sorts by class, then by falling score; 'score' and 'none' sort by falling score; in each
+    image, or over all with `sort_result_across_batch`. Boxes with equal scores keep their order. normalized: False if a
+    box includes its last pixel.
+    size: static, the number of rows, which are cropped or padded with -1. It is needed if an operand is traced.
     Raises StaticError for a traced operand without `size`, ShapeError, DTypeError, ArgumentError.
     Source: OpenVINO MatrixNms-8.
 
@@ -99,15 +100,16 @@ def multiclass_nms(
     nms_eta: float = 1.0,
     size: Static = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Selects boxes for each class without those that overlap a better one too much; returns the best of each image.
+    """Selects boxes for each class, drops those that overlap a better one too much, and returns the best of each image.
 
-    boxes: (N, P, 4), floats: x1, y1, x2, y2. scores: (N, C, P), same dtype. With `roisnum` (N,), integers: boxes
-    (C, P, 4) and scores (C, P) of all images together, of which the first has the first `roisnum[0]` boxes, and so on.
+    boxes: (N, P, 4), floats: x1, y1, x2, y2. scores: (N, C, P), same dtype. With `roisnum` (N,), integers, the
+    images share boxes (C, P, 4) and scores (C, P): the first roisnum[0] boxes are those of the first image, and so on.
     Returns (count, 6), same dtype: class, score, box; (count, 1), of output_type: image · P + box, or with `roisnum`
     box · C + class; (N,), of output_type: the number of boxes of each image.
-    For each class but `background_class` the `nms_top_k` (-1: all) best boxes with scores of at least `score_threshold`
-    are taken, and those are dropped that overlap a better one by more than `iou_threshold`, which shrinks by the factor
-    `nms_eta`, as long as it exceeds 0.5, whenever a box is selected. The other attributes are as in `matrix_nms`.
+    For each class except `background_class`, the `nms_top_k` (-1: all) best boxes with scores of at least
+    `score_threshold` are taken. Of these, boxes that overlap a better one by more than `iou_threshold` are dropped.
+    Whenever a box is selected, that threshold is multiplied by `nms_eta`, as long as it exceeds 0.5. The remaining
+    attributes are as in `matrix_nms`.
     Raises StaticError for a traced operand without `size`, ShapeError, DTypeError, ArgumentError.
     Source: OpenVINO MulticlassNms-8 (without `roisnum`) and 9.
 

@@ -1,4 +1,4 @@
-"""The last layer of SSD networks: boxes from the deltas of prior boxes, thinned out class by class."""
+"""The last layer of SSD networks: decodes boxes from deltas of prior boxes, and drops overlapping ones per class."""
 
 __all__ = ["detection_output"]
 
@@ -62,24 +62,24 @@ def detection_output(
     objectness_score: float = 0,
     num_classes: int | None = None,
 ) -> jax.Array:
-    """Decodes boxes from prior ones, and returns for each image those of high scores that overlap little.
+    """Decodes boxes from prior boxes, and returns for each image the boxes of high scores that overlap little.
 
     box_logits: (N, P·L·4), for P prior boxes and L classes, or L = 1 with `share_location`. class_preds: (N, P·C), the
-    scores of C classes. proposals: (N or 1, 2, P·4), the prior boxes x1, y1, x2, y2 and four variances each; with
-    `variance_encoded_in_target` (…, 1, P·4), and without `normalized` P·5 numbers, of which the first of each box is
-    skipped, and boxes are in pixels of an image of input_height × input_width. aux_class_preds: (N, P·2): where the
-    second number of a box is below `objectness_score`, its scores are 0, and 1 for the background. aux_box_preds: like
-    box_logits, moves the prior boxes first. Floats of one dtype.
-    Returns (1, 1, rows, 7), same dtype: image, class, score, x1, y1, x2, y2, by image, class and falling score. An
-    image of -1 ends the rows, zeros follow. rows: N · keep_top_k[0] where that is positive, else N · C · top_k where
+    scores of C classes. proposals: (N or 1, 2, P·4): x1, y1, x2, y2 of the prior boxes, then four variances each;
+    (…, 1, P·4) with `variance_encoded_in_target`. Without `normalized` there are P·5 numbers, the first of each box is
+    skipped, and boxes are in pixels of an image of input_height × input_width. aux_class_preds: (N, P·2); if the second
+    number of a box is below `objectness_score`, its scores are 0, and 1 for the background. aux_box_preds: like
+    box_logits; it moves the prior boxes first. Floats of one dtype.
+    Returns (1, 1, rows, 7), same dtype: image, class, score, x1, y1, x2, y2, sorted by image, class and falling score.
+    A row with image -1 ends them, and zeros follow. rows: N · keep_top_k[0] if that is positive, else N · C · top_k if
     that is positive, else N · C · P.
-    code_type: 'CORNER' adds the logits to the corners; 'CENTER_SIZE' moves the centre by the box's size and multiplies
-    the size by their exponential; each times its variance.
-    For each class but `background_label_id`, the `top_k` (-1: all) boxes of the highest scores above
-    `confidence_threshold` are taken, and those are dropped that overlap a better one by more than `nms_threshold`; then
-    the `keep_top_k` (-1: all) best of an image remain. decrease_label_id: a box counts for its best class alone, class
-    0 is none, `top_k` is for all classes together, and classes are told from 0 on. Of equal scores the first box comes
-    first. num_classes: C, which version 1 tells.
+    code_type: 'CORNER' adds logit · variance to the corners; 'CENTER_SIZE' moves the centre by logit · variance · size,
+    and multiplies the size by exp(logit · variance).
+    For each class except `background_label_id`, the `top_k` (-1: all) boxes of the highest scores above
+    `confidence_threshold` are taken, and boxes that overlap a better one by more than `nms_threshold` are dropped; then
+    the `keep_top_k` (-1: all) best of an image remain. decrease_label_id: a box counts only for its best class, class 0
+    is the background, `top_k` is for all classes together, and the classes returned begin with 0. Boxes with equal
+    scores keep their order. num_classes: C, an attribute of version 1.
     Raises ShapeError, ArgumentError, SignatureError, DTypeError. Source: OpenVINO DetectionOutput-1 and 8.
 
     >>> detection_output(
@@ -100,7 +100,7 @@ def detection_output(
     )
     limits = ints(op, "keep_top_k", keep_top_k, single=True)
     if not limits:
-        raise ArgumentError(f"{op}: `keep_top_k` is empty; it must have a number, -1 for all")
+        raise ArgumentError(f"{op}: `keep_top_k` is empty; it must have a number, which may be -1 for all")
     image = (integer(op, "input_height", input_height, least=1), integer(op, "input_width", input_width, least=1))
     how = _How(
         integer(op, "background_label_id", background_label_id),
@@ -121,7 +121,7 @@ def detection_output(
 
 
 def _detected_sizes(operands: tuple[Sizes | None, ...], how: _How) -> tuple[Dim, Dim, Dim]:
-    """The numbers of prior boxes, classes and rows."""
+    """Returns the numbers of prior boxes, classes and rows."""
     op, numbers = "detection_output", 4 if how.image is None else 5
     boxes, scores, priors, aux_scores, aux_boxes = operands
     if boxes is None or scores is None or priors is None or len(priors) != 3 or len(boxes) != 2 or len(scores) != 2:
@@ -136,7 +136,7 @@ def _detected_sizes(operands: tuple[Sizes | None, ...], how: _How) -> tuple[Dim,
     problem = f"{op}: `class_preds` of {shape_text(scores)} must have a number for each class and each of {count} boxes"
     classes = divided(problem, scores[1], count)
     if how.classes is not None and not agree(f"{op}: `num_classes` is {how.classes}", classes, how.classes):
-        raise ShapeError(f"{op}: `num_classes` is {how.classes}, but `class_preds` have {classes} for each box")
+        raise ShapeError(f"{op}: `num_classes` is {how.classes}, but `class_preds` has {classes} for each box")
     must_fit(op, "class_preds", scores, (n, scores[1]))
     must_fit(op, "box_logits", boxes, (n, count * 4 * (1 if how.shared else classes)))
     must_fit(op, "aux_class_preds", aux_scores, (n, count * 2))
@@ -194,7 +194,7 @@ def _decoded(priors: Any, variances: Any, moves: Any, how: _How) -> Any:
 
 
 def _of_image(boxes: Any, scores: Any, how: _How) -> tuple[Any, Any, Any]:
-    """Of the boxes (C, P, 4) of an image: each class by falling scores, its scores, and which of them remain."""
+    """Returns the boxes (C, P, 4) of an image by falling score per class, their scores, and which of them remain."""
     classes, number = scores.shape
     kinds = lax.iota(np.int32, classes)[:, None]
     if how.decreased:
@@ -213,7 +213,7 @@ def _of_image(boxes: Any, scores: Any, how: _How) -> tuple[Any, Any, Any]:
     fixed = lax.stop_gradient(boxes)
     chosen = jax.vmap(lambda b, c: survivors(lambda i: overlap(b[i], b), c, how.threshold))(fixed, candidates)
     if how.keep_top_k >= 0:
-        # Of equal scores the first box remains.
+        # Among equal scores the first box remains.
         at_box = jnp.full((classes, number), -jnp.inf, scores.dtype)
         at_box = at_box.at[kinds, order].set(jnp.where(chosen, scores, -jnp.inf))
         chosen = chosen & take(_among_best(at_box, how.keep_top_k), order)
@@ -221,7 +221,7 @@ def _of_image(boxes: Any, scores: Any, how: _How) -> tuple[Any, Any, Any]:
 
 
 def _among_best(scores: Any, most: int) -> Any:
-    """(C, P): which scores are the highest of all; of equal ones those of the first boxes."""
+    """Returns (C, P), boolean: which scores are among the `most` highest; among equal ones the first boxes win."""
     flat = scores.T.reshape(-1)
     rank = jnp.zeros(flat.shape, np.int32)
     rank = rank.at[jnp.argsort(-flat, stable=True)].set(lax.iota(np.int32, flat.shape[0]))

@@ -1,4 +1,4 @@
-"""The operators of Detectron's networks: anchors on a grid, proposals from them, and the boxes in the end."""
+"""The operators of Detectron's networks: anchors on a grid, proposals made from them, and the final boxes."""
 
 __all__ = [
     "experimental_detectron_detection_output",
@@ -44,10 +44,10 @@ def experimental_detectron_prior_grid_generator(
 ) -> jax.Array:
     """Lays boxes around the centre of each cell of a grid.
 
-    priors: (P, 4), floats: x1, y1, x2, y2 from the centre. feature_map: (1, C, H, W), im_data: (1, C, h, w), any dtype,
-    of which only the sizes are looked at. Returns (H·W·P, 4), or with `flatten` False (H, W, P, 4), of the dtype of
-    priors. h, w: of the grid; 0: H and W. stride_x, stride_y: of its cells; 0: that of the image / that of the grid.
-    With a smaller grid the rest is zeros.
+    priors: (P, 4), floats: x1, y1, x2, y2 from the centre. feature_map: (1, C, H, W), im_data: (1, C, h, w), any dtype;
+    only their sizes are used. Returns (H·W·P, 4), or with `flatten` False (H, W, P, 4), of the dtype of
+    priors. h, w: size of the grid; 0: H and W. stride_x, stride_y: size of a cell; 0: size of the image / size of the
+    grid. If the grid is smaller than H × W, the remaining boxes are zeros.
     Raises ShapeError, ArgumentError, DTypeError. Source: OpenVINO ExperimentalDetectronPriorGridGenerator-6.
 
     >>> experimental_detectron_prior_grid_generator(
@@ -81,10 +81,10 @@ def experimental_detectron_prior_grid_generator(
 
 
 def experimental_detectron_topk_rois(input_rois: Array, rois_probs: Array, *, max_rois: int = 0) -> jax.Array:
-    """The boxes of the highest scores.
+    """Returns the boxes of the highest scores.
 
-    input_rois: (R, 4), rois_probs: (R,), floats of one dtype. Returns (max_rois, 4), same dtype, by falling score, of
-    equal scores the first; behind R boxes zeros.
+    input_rois: (R, 4), rois_probs: (R,), floats of one dtype. Returns (max_rois, 4), same dtype, by falling score, and
+    padded with zeros if there are fewer than max_rois. Boxes with equal scores keep their order.
     Raises ShapeError, ArgumentError, DTypeError. Source: OpenVINO ExperimentalDetectronTopKROIs-6.
 
     >>> rois = jnp.arange(8.0).reshape(2, 4)
@@ -119,12 +119,12 @@ def experimental_detectron_generate_proposals_single_image(
 ) -> tuple[jax.Array, jax.Array]:
     """Moves anchors by deltas, and returns the boxes of the highest scores that overlap little.
 
-    im_info: (3,): height and width of the image, and a scale, which is not looked at. anchors: (H·W·A, 4): x1, y1, x2,
+    im_info: (3,): height and width of the image, and a scale, which is ignored. anchors: (H·W·A, 4): x1, y1, x2,
     y2. deltas: (A·4, H, W): dx, dy, and the logarithms of width and height. scores: (A, H, W). Floats of one dtype.
-    Returns (post_nms_count, 4) boxes and (post_nms_count,) scores, same dtype; zeros where there are fewer.
-    Boxes include their last pixel, and are cut at the image; those smaller than `min_size` are dropped. Of the
-    `pre_nms_count` best boxes those are dropped that overlap a better one by more than `nms_threshold`, where boxes end
-    at their last pixel. Of equal scores the first box comes first.
+    Returns (post_nms_count, 4) boxes and (post_nms_count,) scores, same dtype, padded with zeros.
+    Boxes include their last pixel, and are cut at the image; boxes smaller than `min_size` are dropped. Of the
+    `pre_nms_count` best boxes, those that overlap a better one by more than `nms_threshold` are dropped; there, boxes
+    end at their last pixel. Boxes with equal scores keep their order.
     Raises ShapeError, ArgumentError, DTypeError.
     Source: OpenVINO ExperimentalDetectronGenerateProposalsSingleImage-6.
 
@@ -197,15 +197,15 @@ def generate_proposals(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Moves anchors by deltas, and returns for each image the boxes of the highest scores that overlap little.
 
-    im_info: (N, 3) or (N, 4): height and width of the image, and a scale of `min_size`, or one of heights and one of
-    widths. anchors: (H, W, A, 4): x1, y1, x2, y2. boxesdeltas: (N, A·4, H, W): dx, dy, and the logarithms of width and
-    height. scores: (N, A, H, W). Floats of one dtype. Returns (count, 4) boxes and (count,) scores, same dtype, image
-    by image, and (N,), of roi_num_type: the number of boxes of each image.
-    Boxes are cut at the image; without `normalized` they include their last pixel. Of the `pre_nms_count` best boxes
-    those are dropped that are smaller than `min_size`, and those that overlap a better one by more than
-    `nms_threshold`, which shrinks by the factor `nms_eta`, as long as it exceeds 0.5, whenever a box is chosen;
-    `post_nms_count` remain.
-    size: static, the number of rows, cropped or filled up with -1; needed when an operand is traced.
+    im_info: (N, 3) or (N, 4): height and width of the image, and a scale of `min_size`, or one scale for
+    heights and one for widths. anchors: (H, W, A, 4): x1, y1, x2, y2. boxesdeltas: (N, A·4, H, W): dx, dy, and the
+    logarithms of width and height. scores: (N, A, H, W). Floats of one dtype. Returns (count, 4) boxes and (count,)
+    scores, same dtype, image by image, and (N,), of roi_num_type: the number of boxes of each image.
+    Boxes are cut at the image; without `normalized` they include their last pixel. Of the `pre_nms_count` best boxes,
+    those smaller than `min_size` are dropped, and those that overlap a better one by more than `nms_threshold`; the
+    `post_nms_count` best remain. Whenever a box is chosen, the threshold is multiplied by `nms_eta`, as long as it
+    exceeds 0.5.
+    size: static, the number of rows, which are cropped or padded with -1. It is needed if an operand is traced.
     Raises StaticError for a traced operand without `size`, ShapeError, ArgumentError, DTypeError.
     Source: OpenVINO GenerateProposals-9.
 
@@ -247,7 +247,7 @@ def generate_proposals(
 
 @jit_if_concrete
 def _of_images(operands: tuple[Any, ...], how: _How) -> tuple[Any, Any]:
-    """(N·P, 5): boxes and scores of all images, then -1; (N,): their numbers."""
+    """Returns (N·P, 5), boxes and scores of all images padded with -1, and (N,), the number of boxes per image."""
     dtype = operands[3].dtype
     work = accumulation_type(dtype)
     info, anchors, deltas, scores = (v.astype(work) for v in operands)
@@ -265,7 +265,7 @@ def _of_images(operands: tuple[Any, ...], how: _How) -> tuple[Any, Any]:
 
 
 def _moved(anchors: Any, deltas: Any, scores: Any, image: Any, one: int) -> tuple[Any, Any]:
-    """(H·W·A, 4) boxes, cut at the image (height, width), and their scores."""
+    """Returns boxes (H·W·A, 4), cut at the image (height, width), and their scores."""
     height, width, number, _ = anchors.shape
     moves = deltas.reshape(number, 4, height, width).transpose(2, 3, 0, 1)
     boxes = refined(anchors.reshape(-1, 4), moves.reshape(-1, 4), _MOST_LOG, one)
@@ -273,7 +273,7 @@ def _moved(anchors: Any, deltas: Any, scores: Any, image: Any, one: int) -> tupl
 
 
 def refined(boxes: Any, deltas: Any, most_log: float, one: int) -> Any:
-    """Boxes (…, 4) with their centre moved by parts of their size, and their size multiplied by an exponential."""
+    """Returns boxes (…, 4) with their centre moved by delta · size, and their size multiplied by exp(delta)."""
     side = boxes[..., 2:] - boxes[..., :2] + one
     centre = deltas[..., :2] * side + boxes[..., :2] + 0.5 * side
     half = 0.5 * jnp.exp(jnp.minimum(deltas[..., 2:], most_log)) * side
@@ -285,7 +285,7 @@ def _is_large(boxes: Any, least: Any, one: int) -> Any:
 
 
 def _thinned(boxes: Any, marks: Any, candidates: Any, how: _How) -> tuple[Any, Any]:
-    """Boxes and scores (P, 5) by falling score, and which of them remain."""
+    """Returns boxes and scores (P, 5) by falling score, and which of them remain."""
     order = jnp.argsort(-marks, stable=True)[: smaller(marks.shape[0], how.most_before)]
     boxes, marks, candidates = boxes[order], marks[order], candidates[order]
     fixed = lax.stop_gradient(boxes)
@@ -313,15 +313,15 @@ def experimental_detectron_detection_output(
     """Moves boxes by the deltas of each class, and returns those of high scores that overlap little.
 
     rois: (R, 4): x1, y1, x2, y2, the last pixel included. deltas: (R, num_classes·4): dx, dy, and the logarithms of
-    width and height, each times its weight of `deltas_weights`. scores: (R, num_classes). im_info: (1, 3): height and
-    width of the image. Floats of one dtype. Returns (max_detections_per_image, 4) boxes, same dtype; the class of each,
-    int32; and (max_detections_per_image,) scores, same dtype; zeros behind the last.
-    Class 0 is the background. A logarithm is at most `max_delta_log_wh`. Boxes are cut at 0, and not at the other end
-    of the image, as in OpenVINO. For each class, of the boxes with scores above `score_threshold` those are dropped
-    that overlap a better one by more than `nms_threshold`, and `post_nms_count` remain. They come by class and falling
-    score; where there are more than `max_detections_per_image`, by falling score. Of equal scores the first box comes
-    first.
-    class_agnostic_box_regression: not looked at; no class 0 is returned either way.
+    width and height, each multiplied by its weight in `deltas_weights`. scores: (R, num_classes). im_info: (1, 3):
+    height and width of the image. Floats of one dtype. Returns (max_detections_per_image, 4) boxes, same dtype; the
+    class of each, int32; and (max_detections_per_image,) scores, same dtype; all padded with zeros.
+    Class 0 is the background and is never returned. A logarithm is at most `max_delta_log_wh`. As in OpenVINO, boxes
+    are cut at 0, but not at the far edges of the image. For each class, of the boxes with scores above
+    `score_threshold`, those that overlap a better one by more than `nms_threshold` are dropped, and the
+    `post_nms_count` best remain. They are sorted by class and falling score, or only by falling score if there are more
+    than `max_detections_per_image`. Boxes with equal scores keep their order.
+    class_agnostic_box_regression: ignored.
     Raises ShapeError, ArgumentError, DTypeError. Source: OpenVINO ExperimentalDetectronDetectionOutput-6.
 
     >>> boxes, classes, scores = experimental_detectron_detection_output(

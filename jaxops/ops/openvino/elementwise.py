@@ -1,4 +1,4 @@
-"""Element by element: floats of eight bits, the inverse error function, and types in common; and a norm of channels."""
+"""Elementwise operators: 8-bit floats, the inverse error function, common types; and GRN, a norm over channels."""
 
 __all__ = ["convert_promote_types", "erf_inv", "fake_convert", "grn"]
 
@@ -27,10 +27,11 @@ _FLOAT8 = {"f8e4m3": jnp.float8_e4m3fn, "f8e5m2": jnp.float8_e5m2}
 def fake_convert(
     data: Array, scale: Array, shift: Array | None = None, *, destination_type: Float8 = "f8e4m3"
 ) -> jax.Array:
-    """Rounds to floats of eight bits: data · scale - shift is converted and back, plus shift, divided by scale.
+    """Rounds data to the precision of 8-bit floats: (f8(data · scale - shift) + shift) / scale.
 
     data: any sizes, floats. scale, shift: broadcast to data, same dtype; shift None is 0. Returns an array like data.
-    A number beyond the largest of the type becomes that. As in OpenVINO, numbers are rounded to float16 first.
+    f8 rounds to `destination_type`; a number beyond its largest becomes the largest. As in OpenVINO, numbers are
+    rounded to float16 first.
     Raises ShapeError, DTypeError, ArgumentError. Source: OpenVINO FakeConvert-13.
 
     >>> fake_convert(jnp.array([1.06, 500.0]), jnp.array(1.0)).tolist()
@@ -55,14 +56,14 @@ def _fake_convert(operands: tuple[Any, Any, Any], kind: str) -> Any:
     offset = jnp.zeros((), work) if offset is None else broadcast_to(offset.astype(work), x.shape)
     most = float(jnp.finfo(_FLOAT8[kind]).max)
     moved = wide * factor - offset
-    # OpenVINO rounds to float16 on the way, and some numbers twice.
+    # OpenVINO rounds to float16 first, so that some numbers are rounded twice.
     narrow = jnp.clip(moved, -most, most).astype(np.float16).astype(_FLOAT8[kind]).astype(work)
     return assert_sizes("fake_convert", ((narrow + offset) / factor).astype(x.dtype), x.shape, x.dtype)
 
 
 @operator(kind="activation", precision="float32")
 def erf_inv(data: Array) -> jax.Array:
-    """The inverse of the error function: infinite at -1 and 1, NaN beyond.
+    """Computes the inverse of the error function: infinite at -1 and 1, NaN beyond.
 
     data: any sizes, floats. Returns an array like data.
     Raises DTypeError. Source: OpenVINO ErfInv-17.
@@ -113,12 +114,12 @@ def convert_promote_types(
 ) -> tuple[jax.Array, jax.Array]:
     """Converts two arrays to a type that holds the numbers of both.
 
-    input_0, input_1: any sizes, numbers or booleans. Returns both, of one dtype. Floats are taken before integers, and
-    these before booleans; of two floats the narrowest that has the range and the precision of both, of two integers
-    likewise, and u64_integer_promotion_target for uint64 with a signed one. pytorch_scalar_promotion: of two of one
-    kind, of which one is a scalar, the type of the other.
-    promote_unsafe: else a type that is wider than both, one that loses numbers, and a float of less than twice the bits
-    of the integer, are errors.
+    input_0, input_1: any sizes, numbers or booleans. Returns both, of one dtype. With a float and an integer it
+    is the float type; with an integer and a boolean, the integer type. For two floats it is the narrowest type with the
+    range and precision of both, likewise for two integers; u64_integer_promotion_target for uint64 and a signed type.
+    pytorch_scalar_promotion: if both are of one kind and one is a scalar, the type is that of the other.
+    promote_unsafe: if False, the result may be neither a type wider than both, nor one that loses numbers, nor a float
+    with less than twice the bits of the integer.
     Raises DTypeError, ArgumentError. Source: OpenVINO ConvertPromoteTypes-14.
 
     >>> [y.dtype.name for y in convert_promote_types(jnp.zeros(2, jnp.int8), jnp.zeros(2))]
@@ -142,7 +143,7 @@ def _bits(dtype: Any) -> int:
 
 
 def _promoted(x: Any, y: Any, scalars: bool, target: np.dtype) -> tuple[np.dtype, bool]:
-    """The type in common, and whether it holds everything and is that of an operand."""
+    """Returns the common type, and whether it loses nothing and is the type of an operand."""
     a, b = np.dtype(x.dtype), np.dtype(y.dtype)
     ranks = [2 if is_float(d) else 0 if d == np.bool_ else 1 for d in (a, b)]
     if a == b:

@@ -1,4 +1,4 @@
-"""Images as brightness and two halved planes of color, and as red, green and blue."""
+"""Conversions between RGB and the YUV formats NV12 and I420, whose color planes have half the height and width."""
 
 __all__ = [
     "bgr_to_nv12",
@@ -29,12 +29,13 @@ TRAITS = Traits(precision="float32")
 
 
 def nv12_to_rgb(arg: Array, arg_uv: Array | None = None) -> jax.Array:
-    """Red, green and blue of an image in the format NV12.
+    """Converts an image from the format NV12 to RGB.
 
     arg: (N, H, W, 1), the brightness Y, and arg_uv: (N, H/2, W/2, 2), the colors U and V; or one plane (N, 3·H/2, W,
-    1), in which U and V by turns stand below Y. uint8 or floats in [0, 255], of one dtype. Returns (N, H, W, 3), same
+    1), in which Y is followed by U and V in turns. uint8 or floats in [0, 255], of one dtype. Returns (N, H, W, 3),
+    same
     dtype: R = 1.164·(Y - 16) + 1.596·(V - 128), G = 1.164·(Y - 16) - 0.391·(U - 128) - 0.813·(V - 128) and
-    B = 1.164·(Y - 16) + 2.018·(U - 128), in [0, 255], integers rounded with halves to even, as OpenVINO does it.
+    B = 1.164·(Y - 16) + 2.018·(U - 128), in [0, 255]. Integers are rounded half to even, as in OpenVINO.
     Raises ShapeError, DTypeError. Source: OpenVINO NV12toRGB-8.
 
     >>> nv12_to_rgb(jnp.full((1, 3, 2, 1), 128, jnp.uint8))[0, 0].tolist()
@@ -44,7 +45,7 @@ def nv12_to_rgb(arg: Array, arg_uv: Array | None = None) -> jax.Array:
 
 
 def nv12_to_bgr(arg: Array, arg_uv: Array | None = None) -> jax.Array:
-    """`nv12_to_rgb` with the channels blue, green and red.
+    """Converts an image from the format NV12 to BGR; see `nv12_to_rgb`.
 
     Raises ShapeError, DTypeError. Source: OpenVINO NV12toBGR-8.
 
@@ -55,10 +56,10 @@ def nv12_to_bgr(arg: Array, arg_uv: Array | None = None) -> jax.Array:
 
 
 def i420_to_rgb(arg: Array, arg_u: Array | None = None, arg_v: Array | None = None) -> jax.Array:
-    """Red, green and blue of an image in the format I420.
+    """Converts an image from the format I420 to RGB.
 
     arg: (N, H, W, 1), the brightness Y, arg_u and arg_v: (N, H/2, W/2, 1), the colors; or one plane (N, 3·H/2, W, 1),
-    in which U stands below Y, and V below U. All else is as in `nv12_to_rgb`.
+    in which Y is followed by U, and that by V. The rest is as in `nv12_to_rgb`.
     Raises ShapeError, DTypeError, SignatureError. Source: OpenVINO I420toRGB-8.
 
     >>> i420_to_rgb(jnp.full((1, 3, 2, 1), 128, jnp.uint8))[0, 0].tolist()
@@ -68,7 +69,7 @@ def i420_to_rgb(arg: Array, arg_u: Array | None = None, arg_v: Array | None = No
 
 
 def i420_to_bgr(arg: Array, arg_u: Array | None = None, arg_v: Array | None = None) -> jax.Array:
-    """`i420_to_rgb` with the channels blue, green and red.
+    """Converts an image from the format I420 to BGR; see `i420_to_rgb`.
 
     Raises ShapeError, DTypeError, SignatureError. Source: OpenVINO I420toBGR-8.
 
@@ -79,13 +80,13 @@ def i420_to_bgr(arg: Array, arg_u: Array | None = None, arg_v: Array | None = No
 
 
 def rgb_to_nv12(arg: Array, *, single_plane: bool = True) -> Any:
-    """An image of red, green and blue in the format NV12.
+    """Converts an image from RGB to the format NV12.
 
     arg: (N, H, W, 3), uint8 or floats in [0, 255]; H and W are even. Returns one plane (N, 3·H/2, W, 1), same dtype, in
-    which U and V by turns stand below Y; or without `single_plane` (N, H, W, 1) and (N, H/2, W/2, 2).
+    which Y is followed by U and V in turns; or without `single_plane` (N, H, W, 1) and (N, H/2, W/2, 2).
     Y = 0.257·R + 0.504·G + 0.098·B + 16, U = -0.148·R - 0.291·G + 0.439·B + 128 and
-    V = 0.439·R - 0.368·G - 0.071·B + 128, in [0, 255], integers rounded with halves away from zero; U and V are the
-    means of 2×2 pixels.
+    V = 0.439·R - 0.368·G - 0.071·B + 128, in [0, 255]. U and V are the means of 2×2 pixels. Integers are rounded half
+    away from zero.
     Raises ShapeError, DTypeError. Source: OpenVINO RGBtoNV12-17.
 
     >>> rgb_to_nv12(jnp.full((1, 2, 2, 3), 128, jnp.uint8)).reshape(-1).tolist()
@@ -95,7 +96,7 @@ def rgb_to_nv12(arg: Array, *, single_plane: bool = True) -> Any:
 
 
 def bgr_to_nv12(arg: Array, *, single_plane: bool = True) -> Any:
-    """`rgb_to_nv12` of the channels blue, green and red.
+    """Converts an image from BGR to the format NV12; see `rgb_to_nv12`.
 
     Raises ShapeError, DTypeError. Source: OpenVINO BGRtoNV12-17.
 
@@ -114,10 +115,10 @@ def _planes(op: str, **operands: Any) -> list[Any]:
 
 
 def _image_sizes(op: str, plane: Sizes, divided_by: int) -> Sizes:
-    """(N, H, W) of an image, from its brightness, or from the plane of everything, 3·H/2 high."""
+    """Returns (N, H, W) of an image from its Y plane, or from a single plane of height 3·H/2."""
     must_fit(op, "arg", plane, ("N", "H", "W", 1))
     n, height, width, _ = plane
-    problem = f"{op}: `arg` of {shape_text(plane)} has no even height and width of the image"
+    problem = f"{op}: `arg` of {shape_text(plane)} must give an even height and width of the image"
     height = divided(problem, height, divided_by) * 2
     divided(problem, width, 2)
     return n, height, width
@@ -149,7 +150,7 @@ def _of_i420(op: str, arg: Any, arg_u: Any, arg_v: Any) -> jax.Array:
 
 
 def _whole(x: Any, dtype: Any) -> Any:
-    """In [0, 255], rounded where the type has integers."""
+    """Clips to [0, 255], and rounds if the type is an integer type."""
     x = x if is_float(dtype) else lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO)
     return jnp.clip(x, 0, 255).astype(dtype)
 
@@ -160,7 +161,7 @@ def _colors(planes: tuple[Any, Any, Any]) -> Any:
     work = accumulation_type(dtype) if is_float(dtype) else np.dtype(np.float32)
     y, u, v = (plane.astype(work) for plane in planes)
     u, v = (jnp.repeat(jnp.repeat(plane - 128, 2, 1), 2, 2) for plane in (u, v))
-    # Each product is rounded by itself, as in OpenVINO, so that halves are halves.
+    # Each product is rounded by itself, as in OpenVINO, so that exact halves stay halves.
     light = rounded(1.164 * (y - 16))
     green = light - rounded(0.391 * u) - rounded(0.813 * v)
     parts = [light + rounded(1.596 * v), green, light + rounded(2.018 * u)]

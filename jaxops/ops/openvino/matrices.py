@@ -1,4 +1,4 @@
-"""Products of the rows of groups with matrices of their own, and inverses."""
+"""Matrix products of groups of rows, each with its own matrix, and inverses."""
 
 __all__ = ["grouped_matmul", "inverse"]
 
@@ -22,11 +22,11 @@ from jaxops.static import Array, jit_if_concrete
 
 @operator(kind="linear")
 def grouped_matmul(mat_a: Array, mat_b: Weight[Array], offsets: Array | None = None) -> jax.Array:
-    """Products of groups of rows, such as the tokens of each expert, with transposed matrices of their own.
+    """Multiplies each group of rows, such as the tokens of an expert, by the transposed matrix of the group.
 
     mat_a: (T, K), mat_b: (G, N, K), real numbers of one dtype. offsets: (G,), integers, ascending: where each group
-    ends among the T rows. Returns (T, N), same dtype: each row times the transposed matrix of its group; a row behind
-    the last group gives zeros. Or without offsets mat_a: (G, M, K); returns (G, M, N). 16-bit floats are summed in
+    ends among the T rows. Returns (T, N), same dtype: each row times the transposed matrix of its group; rows after the
+    last group give zeros. Without offsets, mat_a is (G, M, K), and the result is (G, M, N). 16-bit floats are summed in
     float32.
     Raises ShapeError, SignatureError, DTypeError.
     Source: OpenVINO GroupedMatMul-17, in the form that the library has since 2026.4; its page has mat_b as (G, K, N).
@@ -79,10 +79,10 @@ def _product(a: Any, b: Any, axes: Any) -> Any:
 
 @operator(precision="float32")
 def inverse(data: Array, *, adjoint: bool = False) -> jax.Array:
-    """The inverse of square matrices, or its transpose.
+    """Returns the inverses of square matrices.
 
-    data: (…, n, n), floats. Returns an array like data; 16-bit types are computed in float32. adjoint: the transpose of
-    the inverse.
+    data: (…, n, n), floats. Returns an array like data; 16-bit types are computed in float32. adjoint: True for the
+    transposes of the inverses.
     Raises ShapeError, DTypeError. Source: OpenVINO Inverse-14.
 
     >>> inverse(jnp.array([[1.0, 2.0], [0.0, 1.0]]), adjoint=True).tolist()

@@ -1,4 +1,4 @@
-"""Operators that move elements: blocks to the batch and back, turns, reversals, beams."""
+"""Operators that move elements: blocks to the batch and back, rolls, reversals, beams."""
 
 __all__ = [
     "batch_to_space",
@@ -33,11 +33,11 @@ ReverseMode = Literal["index", "mask"]
 
 
 def space_to_batch(data: Array, block_shape: Static, pads_begin: Static, pads_end: Static) -> jax.Array:
-    """Divides the axes into blocks, and puts the position in a block in front of the batch.
+    """Divides the axes into blocks, and moves the position inside a block to the batch axis.
 
-    data: (N, d1, …), at least two axes, any dtype. block_shape, pads_begin, pads_end: static, one integer an axis: the
-    size of a block, and the zeros before and behind; those of the batch are 1 and 0. Returns
-    (N · blocks, (d1 + pads) / block, …), same dtype.
+    data: (N, d1, …), at least two axes, any dtype. block_shape, pads_begin, pads_end: static, one integer per axis: the
+    size of a block, and the number of zeros before and after the data; for the batch they must be 1 and 0. Returns
+    (N · Π blocks, (d1 + pads) / block, …), same dtype.
     Raises ShapeError, ArgumentError, StaticError. Source: OpenVINO SpaceToBatch-2.
 
     >>> space_to_batch(jnp.arange(4).reshape(1, 4), (1, 2), (0, 0), (0, 0)).tolist()
@@ -50,10 +50,10 @@ def space_to_batch(data: Array, block_shape: Static, pads_begin: Static, pads_en
 
 
 def batch_to_space(data: Array, block_shape: Static, crops_begin: Static, crops_end: Static) -> jax.Array:
-    """The reverse of `space_to_batch`: the batch gives the positions in blocks of the axes, whose ends are cut.
+    """Reverses `space_to_batch`: moves positions inside blocks from the batch to the axes, then crops these.
 
-    data: (N, d1, …), at least two axes, any dtype. block_shape, crops_begin, crops_end: static, one integer an axis;
-    those of the batch are 1 and 0. Returns (N / blocks, d1 · block - crops, …), same dtype.
+    data: (N, d1, …), at least two axes, any dtype. block_shape, crops_begin, crops_end: static, one integer per
+    axis; for the batch they must be 1 and 0. Returns (N / Π blocks, d1 · block - crops, …), same dtype.
     Raises ShapeError, ArgumentError, StaticError. Source: OpenVINO BatchToSpace-2.
 
     >>> batch_to_space(jnp.array([[0, 2], [1, 3]]), (1, 2), (0, 1), (0, 0)).tolist()
@@ -72,10 +72,10 @@ def _of_axes(op: str, sizes: Sizes, **operands: Any) -> list[Sizes]:
         raise ShapeError(f"{op}: {names} must have one number for each axis of data {shape_text(sizes)}, at least two")
     (block, *others), names = values, list(operands)
     if min(block) < 1 or block[0] != 1:
-        raise ArgumentError(f"{op}: `{names[0]}` {shape_text(block)} must be at least 1, and 1 for the batch")
+        raise ArgumentError(f"{op}: `{names[0]}` {shape_text(block)} must be at least 1, and exactly 1 for the batch")
     for name, v in zip(names[1:], others, strict=True):
         if min(v) < 0 or v[0] != 0:
-            raise ArgumentError(f"{op}: `{name}` {shape_text(v)} must not be negative, and 0 for the batch")
+            raise ArgumentError(f"{op}: `{name}` {shape_text(v)} must be at least 0, and exactly 0 for the batch")
     return values
 
 
@@ -136,10 +136,10 @@ def shuffle_channels(data: Array, *, axis: int = 1, group: int = 1) -> jax.Array
 
 
 def roll(data: Array, shift: Any, axes: Static) -> jax.Array:
-    """Moves elements along axes; what leaves at one end enters at the other.
+    """Moves elements along axes; those that leave at one end enter at the other.
 
-    data: any dtype. shift: an integer for all axes, or one for each. axes: static, axes in [-n, n-1]; the shifts of one
-    that is named twice are added. Returns an array like data.
+    data: any dtype. shift: an integer for all axes, or one for each. axes: static, in [-n, n-1]; if an axis is named
+    twice, its shifts are added. Returns an array like data.
     Raises AxisError, ShapeError, DTypeError, StaticError. Source: OpenVINO Roll-7.
 
     >>> roll(jnp.arange(4), 1, 0).tolist()
@@ -179,7 +179,7 @@ def _rolled(x: Any, ways: dict[int, Any]) -> Any:
 def reverse(data: Array, axis: Static, *, mode: ReverseMode) -> jax.Array:
     """Reverses the elements along axes.
 
-    data: any dtype. axis: static, with mode 'index' the axes, in [-n, n-1]; with 'mask' a boolean for each axis.
+    data: any dtype. axis: static; with mode 'index' the axes, in [-n, n-1]; with 'mask' one boolean per axis.
     Returns an array like data.
     Raises AxisError, ShapeError, ArgumentError, StaticError. Source: OpenVINO Reverse-1.
 
@@ -191,7 +191,7 @@ def reverse(data: Array, axis: Static, *, mode: ReverseMode) -> jax.Array:
     if one_of(op, "mode", mode, ReverseMode) == "mask":
         mask = known(op, "axis", axis)
         if mask.shape != (x.ndim,):
-            raise ShapeError(f"{op}: `axis` of {shape_text(mask.shape)} must have a boolean for each of {x.ndim} axes")
+            raise ShapeError(f"{op}: `axis` of {shape_text(mask.shape)} must have {x.ndim} booleans, one per axis")
         indices = tuple(int(i) for i in np.flatnonzero(mask))
     else:
         indices = axes_of(op, axis, x.ndim, operand="axis")
@@ -233,11 +233,11 @@ def slice_scatter(
 
 
 def gather_tree(step_ids: Array, parent_idx: Array, max_seq_len: Array, end_token: Array) -> jax.Array:
-    """Follows the beams of a search from their ends, and returns the tokens of each.
+    """Follows each beam of a search back from its end, and returns the tokens of each.
 
-    step_ids: (T, N, B), the token of each step, image and beam; parent_idx: (T, N, B), the beam that each comes from.
-    max_seq_len: (N,), the number of steps. end_token: one token; behind the first of a beam, and behind its steps, all
-    are that. Whole numbers of one dtype. Returns (T, N, B), same dtype.
+    step_ids: (T, N, B), the token of each step, sample and beam; parent_idx: (T, N, B), the beam that each continues.
+    max_seq_len: (N,), the number of steps. end_token: one token, which fills each beam after its first end_token and
+    after its number of steps. Whole numbers of one dtype. Returns (T, N, B), same dtype.
     Raises ShapeError, DTypeError. Source: OpenVINO GatherTree-1.
 
     >>> step = jnp.array([[[1, 2]], [[3, 4]]])

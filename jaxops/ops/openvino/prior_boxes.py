@@ -1,4 +1,4 @@
-"""Boxes of fixed sizes around the cells of a grid, which a detector moves and scales."""
+"""Prior boxes: boxes of fixed sizes around the cells of a grid, which a detector moves and scales."""
 
 __all__ = ["prior_box", "prior_box_clustered"]
 
@@ -19,7 +19,9 @@ from jaxops.signature import Static, Traits
 from jaxops.static import Sizes
 
 TRAITS = Traits(precision="exact", differentiable=False)
-Box = tuple[float, float, float, float]  # the centre, from that of the cell, and half the width and height; in pixels
+Box = tuple[
+    float, float, float, float
+]  # the centre relative to that of the cell, and half the width and height, in pixels
 
 
 def prior_box(
@@ -43,16 +45,15 @@ def prior_box(
     """Makes boxes of each size and aspect ratio around each cell of a grid.
 
     output_size, image_size: static, (height, width) of the grid and of the image, in pixels. Returns
-    (2, 4·height·width·P), float32: x1, y1, x2, y2 as parts of the image for the P boxes of each cell, row by row, and
-    four variances for each box.
-    The boxes of a cell: for each `fixed_size`, and each `fixed_ratio` (else 1 and each aspect ratio), a box in
-    `density`² places, cut at the image; without `fixed_size` for each `min_size` a square, one of
-    sqrt(min_size · max_size), and one box for each aspect ratio but 1, in this order, or with
-    `min_max_aspect_ratios_order` False the square of both sizes last. flip: each ratio also inverted. variance: none
-    (0.1), one, or four.
-    step: of the cells in pixels; 0: image / grid, and `offset` is 0.5. scale_all_sizes False: `step` (-1: height of the
-    image / that of the grid) and `min_size` are parts of the image's height, `max_size` is ignored, and the first
-    `min_size` alone takes the ratios, behind all squares.
+    (2, 4·height·width·P), float32: x1, y1, x2, y2 as fractions of the image for the P boxes of each cell, row by row,
+    and four variances for each box.
+    The boxes of a cell: for each `fixed_size` and each `fixed_ratio` (or 1 and each aspect ratio, if there is none), a
+    box at `density`² places, cut at the image. Without `fixed_size`, for each `min_size`: a square, a square of size
+    sqrt(min_size · max_size), and a box for each aspect ratio except 1; with `min_max_aspect_ratios_order` False the
+    second square comes last. flip: each ratio is also inverted. variance: none (0.1), one, or four.
+    step: size of a cell in pixels; 0: image / grid, and `offset` is 0.5. scale_all_sizes False: `step` (-1: height of
+    the image / height of the grid) and `min_size` are fractions of the image's height, `max_size` is ignored, and the
+    aspect ratios apply only to the first `min_size`, after all squares.
     Raises ArgumentError, ShapeError, StaticError. Source: OpenVINO PriorBox-1 and 8.
 
     >>> prior_box((1, 1), (10, 20), offset=0.5, min_size=(4.0,)).tolist()[0]
@@ -106,8 +107,8 @@ def prior_box_clustered(
     """Makes boxes of given widths and heights around each cell of a grid.
 
     output_size, image_size, variance and the result are as in `prior_box`. width, height: of the P boxes of each cell,
-    in pixels. step_w, step_h: of the cells in pixels; 0: `step`, and where both are 0 then image / grid. clip: to the
-    image.
+    in pixels. step_w, step_h: size of a cell in pixels; 0: `step`, or image / grid if that is 0, too. clip: True cuts
+    boxes at the image.
     Raises ArgumentError, ShapeError, StaticError. Source: OpenVINO PriorBoxClustered-1.
 
     >>> prior_box_clustered((1, 1), (4, 4), offset=0.5, width=(2.0,), height=(1.0,)).tolist()[0]
@@ -137,7 +138,7 @@ def _floats(sizes: Sizes) -> Any:
 
 
 def _ratios(aspect_ratio: Sequence[float], flip: bool) -> list[float]:
-    """The aspect ratios without 1 and those that came before."""
+    """Returns the aspect ratios without 1 and without repeats."""
     ratios = [1.0]
     for ratio in aspect_ratio:
         if all(abs(ratio - earlier) >= 1e-6 for earlier in ratios):
@@ -157,7 +158,7 @@ def _around(low: Sequence[float], high: Sequence[float], ratios: Sequence[float]
 
 def _fixed(sizes: Sequence[float], density: Sequence[float], ratios: Sequence[float]) -> Iterator[Box]:
     for size, number in zip(sizes, map(int, density), strict=False):
-        # As OpenVINO computes them: the distance of the places and half the size are whole numbers.
+        # As in OpenVINO, the distance of the places and half the size are whole numbers.
         shift, first = int(size / number), int(size / number) / 2 - int(size) // 2
         for ratio in ratios:
             root = ratio**0.5
@@ -166,7 +167,7 @@ def _fixed(sizes: Sequence[float], density: Sequence[float], ratios: Sequence[fl
 
 
 def _boxes(grid: Sizes, size: Any, cell: Any, offset: float, around: tuple[Sequence[Box], Any]) -> Any:
-    """(height, width, P, 4): the corners of all boxes, as parts of the image."""
+    """Returns (height, width, P, 4), the corners of all boxes as fractions of the image."""
     boxes, parts = around
     x, y, w, h = np.asarray(boxes, np.float32).reshape(-1, 4).T
     corners = jnp.stack([x - w, y - h, x + w, y + h], -1) * parts.astype(np.float32)[:, None]

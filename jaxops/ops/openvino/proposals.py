@@ -1,4 +1,4 @@
-"""Regions that a network proposes: anchors around the cells of a feature map, moved, scored and thinned out."""
+"""Proposals of regions: anchors around the cells of a feature map, which are moved, scored and suppressed."""
 
 __all__ = ["proposal"]
 
@@ -59,15 +59,14 @@ def proposal(
 
     class_probs: (N, 2·K, H, W), the last K channels are the scores of K anchors. bbox_deltas: (N, 4·K, H, W): for each
     anchor dx, dy, log of width and height. image_shape: (3,) or (4,): height, width, and a scale of `min_size`, or one
-    of heights and one of widths. Floats of one dtype. Returns (N·post_nms_topn, 5): image, x1, y1, x2, y2, and
-    (N·post_nms_topn,), the scores, same dtype. An image with fewer boxes has zeros behind them, and the first of these
-    rows begins with -1.
-    The anchors have the area of `base_size`² times `scale`², one for each `ratio` of height to width and each scale.
-    A box smaller than `min_size` has a score of 0. Of the `pre_nms_topn` best boxes those are dropped that overlap a
-    better one by more than `nms_thresh`; of equal scores the first comes first.
-    clip_before_nms, clip_after_nms: boxes are cut at the image. normalize: coordinates are parts of the image.
-    framework: 'tensorflow' takes rows for x and columns for y, rounds no anchor and cuts anchors at the image; without
-    it, a box includes its last pixel.
+    scale for heights and one for widths. Floats of one dtype. Returns (N·post_nms_topn, 5): image, x1, y1, x2, y2, and
+    (N·post_nms_topn,), the scores, same dtype. If an image has fewer boxes, a row that begins with -1 and zeros follow.
+    There is an anchor for each `ratio` of height to width and each `scale`, with the area (base_size · scale)².
+    A box smaller than `min_size` has a score of 0. Of the `pre_nms_topn` best boxes, those that overlap a better
+    one by more than `nms_thresh` are dropped. Boxes with equal scores keep their order.
+    clip_before_nms, clip_after_nms: boxes are cut at the image. normalize: coordinates are fractions of the image.
+    framework: 'tensorflow' takes rows for x and columns for y, does not round anchors and cuts them at the image;
+    without it, a box includes its last pixel.
     Raises ShapeError, ArgumentError, DTypeError. Source: OpenVINO Proposal-1 (which has no scores) and 4.
 
     >>> boxes, scores = proposal(
@@ -102,7 +101,7 @@ def proposal(
 
 
 def _anchors(base: int, ratios: Sequence[float], scales: Sequence[float], tensorflow: bool) -> tuple[Any, ...]:
-    """x1, y1, x2, y2 of the anchors of the first cell, in the steps and the precision of OpenVINO."""
+    """Returns x1, y1, x2, y2 of the anchors of the first cell, computed in the steps and the precision of OpenVINO."""
     one, anchors = np.float32(0 if tensorflow else 1), []
     centre = np.float32(0.5) * (np.float32(base) - one) - (np.float32(base) / 2 if tensorflow else np.float32(0))
     for ratio in np.asarray(ratios, np.float32):

@@ -1,7 +1,7 @@
-"""Random numbers of OpenVINO's own generators, which seeds determine to the bit, and classes that are drawn by them.
+"""Random numbers of OpenVINO's own generators, which are the same to the bit for the same seeds, and random classes.
 
-With both seeds 0 the numbers come from a key, as those of `jaxops.random_uniform` do. OpenVINO's runtime goes on in the
-sequence from call to call; here equal arguments give equal numbers, those of its first call.
+With both seeds 0 the numbers come from a key, as in `jaxops.random_uniform`. OpenVINO's runtime continues its sequence
+of numbers from call to call; here equal arguments give equal numbers, those of its first call.
 """
 
 __all__ = ["multinomial", "random_uniform"]
@@ -28,7 +28,7 @@ from jaxops.static import Array, Dim, Sizes, array, is_static, is_symbolic, jit_
 
 TRAITS = Traits(precision="exact")
 Alignment = Literal["tensorflow", "pytorch"]
-# Of Philox: the factors of a round, and what a round adds to the words of the key.
+# Philox: the factors of a round, and the increments of the words of the key per round.
 _FACTORS, _STEPS, _ROUNDS = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85), 10
 _WORD = 0xFFFFFFFF
 
@@ -44,12 +44,13 @@ def random_uniform(
     alignment: Alignment = "tensorflow",
     rng: Any = None,
 ) -> jax.Array:
-    """Numbers of a uniform distribution in [min_val, max_val).
+    """Draws numbers of a uniform distribution in [min_val, max_val).
 
     shape: static, 1-D, the shape of the result. min_val, max_val: one number each, of output_type, a floating-point
-    type of 16 bits or more, int32 or int64. global_seed, op_seed: with one that is not 0, they alone say the numbers:
-    those of Philox 4x32-10 with alignment 'tensorflow', those of the Mersenne Twister, which op_seed does not change,
-    with 'pytorch'. A float64 that float32 stands for is rounded and may be max_val. rng: the key where both are 0.
+    type of 16 bits or more, int32 or int64. global_seed, op_seed: unless both are 0, they determine the
+    numbers: those of Philox 4x32-10 with alignment 'tensorflow', those of the Mersenne Twister with 'pytorch', for
+    which op_seed has no effect. While x64 is off, float64 is rounded to float32 and may equal max_val. rng: a key,
+    needed if both seeds are 0.
     Raises ArgumentError for a missing key, a negative size, or a max_val that is not above min_val; ShapeError,
     DTypeError; StaticError for a traced shape. Source: OpenVINO RandomUniform-8.
 
@@ -89,14 +90,14 @@ def multinomial(
     op_seed: int = 0,
     rng: Any = None,
 ) -> jax.Array:
-    """Classes drawn at random: of each row the first one whose cumulative probability reaches a uniform number.
+    """Draws classes at random: for each row the first class whose cumulative probability reaches a uniform number.
 
     probs: (batch, classes), floats: probabilities up to a factor, or their logarithms with log_probs. num_samples:
-    static, how many to draw for each row. with_replacement: whether a class may be drawn again; else its probability is
-    0 from then on. global_seed, op_seed, rng: the numbers are those of `random_uniform` in float64; OpenVINO's CPU
-    plugin has others. convert_type: of the result, int32 or int64.
-    Returns (batch, num_samples), in [0, classes). Raises ShapeError, DTypeError, ArgumentError for more samples than
-    classes without replacement, and without seeds and key; StaticError for a traced num_samples.
+    static, how many to draw for each row. with_replacement: True if a class may be drawn again; otherwise its
+    probability becomes 0. global_seed, op_seed, rng: the numbers are those of `random_uniform` in float64; OpenVINO's
+    CPU plugin draws different ones. convert_type: of the result, int32 or int64.
+    Returns (batch, num_samples), in [0, classes). Raises ShapeError; DTypeError; ArgumentError if there are more
+    samples than classes without replacement, or neither seeds nor a key; StaticError for a traced num_samples.
     Source: OpenVINO Multinomial-13.
 
     >>> draw = {"convert_type": np.int32, "log_probs": False, "op_seed": 1}
@@ -107,12 +108,12 @@ def multinomial(
     (x,) = floating(op, probs=probs)
     count, kind = integer(op, "num_samples", num_samples, least=0), index_type(op, convert_type, "convert_type")
     if x.ndim != 2 or (isinstance(x.shape[1], int) and x.shape[1] == 0):
-        raise ShapeError(f"{op}: `probs` of {shape_text(x.shape)} must be (batch, classes), with a class at least")
+        raise ShapeError(f"{op}: `probs` of {shape_text(x.shape)} must be (batch, classes), with at least one class")
     again, logarithms = flag(op, "with_replacement", with_replacement), flag(op, "log_probs", log_probs)
     if not again and isinstance(x.shape[1], int) and isinstance(count, int) and count > x.shape[1]:
         raise ArgumentError(
             f"{op}: `num_samples` is {count}, but `probs` of {shape_text(x.shape)} has {x.shape[1]} classes; without "
-            "replacement there must be as many at least"
+            "replacement there must be at least as many classes"
         )
     numbers = random_uniform(
         (x.shape[0], count),
@@ -134,7 +135,7 @@ def _bound(op: str, name: str, value: Any, kind: np.dtype) -> Any:
 
 
 def _seeds(op: str, global_seed: int, op_seed: int) -> tuple[int, int]:
-    """The seeds as numbers of 64 bits."""
+    """Returns the seeds as 64-bit numbers."""
     pairs = ("global_seed", global_seed), ("op_seed", op_seed)
     first, second = (integer(op, name, value) % 2**64 for name, value in pairs)
     return first, second
@@ -161,7 +162,7 @@ def _of_seeds(
     is_wide: bool,
     from_zero: bool,
 ) -> Any:
-    """is_wide: whether bounds of int64 may exceed a word. from_zero: whether the lower bound is known to be 0."""
+    """is_wide: True if int64 bounds may exceed 32 bits. from_zero: True if the lower bound is known to be 0."""
     low, high = bounds
     count = math.prod(sizes)
     each = 2 if kind.itemsize == 8 and (not is_twister or is_wide or is_float(kind)) else 1
@@ -178,7 +179,7 @@ def _of_seeds(
 
 
 def _philox(key: int, counter: int, groups: Dim) -> Any:
-    """Words of Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"), four for each group."""
+    """Returns four words per group by Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3")."""
     group = lax.iota(np.uint32, groups)
     words = group, *(lax.full_like(group, n) for n in (0, counter & _WORD, counter >> 32))
     first, second = key & _WORD, key >> 32
@@ -190,7 +191,7 @@ def _philox(key: int, counter: int, groups: Dim) -> Any:
 
 
 def _product(x: Any, factor: int) -> tuple[Any, Any]:
-    """The high and the low word of a product of words, by halves, as 64 bits need x64."""
+    """Returns the high and the low word of a product of words. It multiplies halves, since 64 bits need x64."""
     half, low = np.uint32(0xFFFF), np.uint32(factor & 0xFFFF)
     high = np.uint32(factor >> 16)
     middle = (x >> 16) * low + ((x & half) * low >> 16)
@@ -199,7 +200,7 @@ def _product(x: Any, factor: int) -> tuple[Any, Any]:
 
 
 def _fractions(words: Any, kind: np.dtype, is_twister: bool) -> Any:
-    """Floats in [0, 1) of the low bits of words: as many as a mantissa has, and one more of the Mersenne Twister."""
+    """Makes floats in [0, 1) from the low bits of words: the bits of a mantissa, one more for the Mersenne Twister."""
     digits = ml_dtypes.finfo(kind).nmant + is_twister
     if words.shape[1] == 1:
         work = canonical(np.promote_types(canonical(kind), np.float32))
@@ -210,7 +211,7 @@ def _fractions(words: Any, kind: np.dtype, is_twister: bool) -> Any:
 
 
 def _scaled(x: Any, low: Any, high: Any, kind: np.dtype, is_twister: bool, from_zero: bool) -> Any:
-    """Fractions between bounds. TensorFlow's numbers of 16 bits are rounded after each step, PyTorch's at the end."""
+    """Scales fractions to the bounds. TensorFlow's 16-bit numbers are rounded after each step, PyTorch's at the end."""
     bits = ml_dtypes.finfo(kind)
     is_narrow = kind.itemsize == 2
 
@@ -225,7 +226,7 @@ def _scaled(x: Any, low: Any, high: Any, kind: np.dtype, is_twister: bool, from_
 
 
 def _in_range(words: Any, low: Any, high: Any, is_twister: bool) -> Any:
-    """Integers between bounds: words, or pairs of them, modulo the difference."""
+    """Returns integers between the bounds: words, or pairs of words, modulo the difference."""
     unsigned = np.dtype(f"uint{8 * low.dtype.itemsize}")
     span = (high - low).astype(unsigned)
     if words.shape[1] == 1:
@@ -236,7 +237,7 @@ def _in_range(words: Any, low: Any, high: Any, is_twister: bool) -> Any:
         return rest.astype(low.dtype) + low
 
     def digit(k: Any, rest: Any) -> Any:
-        """One step of long division; the bit that leaves the word is a part of the remainder too."""
+        """Does one step of a long division; the bit that leaves the word belongs to the remainder, too."""
         doubled = rest << 1 | (bottom >> (np.uint32(31) - k.astype(np.uint32)) & 1)
         return jnp.where((rest >> 31 == 1) | (doubled >= span), doubled - span, doubled)
 

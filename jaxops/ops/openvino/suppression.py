@@ -1,4 +1,4 @@
-"""Operators that choose, class by class, among overlapping boxes. The number of chosen ones depends on the data."""
+"""Operators that choose, class by class, among overlapping boxes. The number of chosen boxes depends on data."""
 
 __all__ = ["nms_rotated", "non_max_suppression"]
 
@@ -37,20 +37,20 @@ def non_max_suppression(
     output_type: ElementType = "int64",
     size: Static = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Selects boxes by falling score for each image and class, without those that overlap a selected one too much.
+    """Selects boxes by falling score for each image and class; drops boxes that overlap a selected one too much.
 
     boxes: (N, P, 4), floats: two opposite corners y1, x1, y2, x2, or with box_encoding 'center' the centre x, y and
     width, height. scores: (N, C, P). Returns (count, 3), of output_type: image, class, box; (count, 3), of the type of
-    scores: image, class, score; and (1,), of output_type, the count. sort_result_descending: by falling score across
-    images and classes, else image by image and class by class; of equal scores the first box comes first.
+    scores: image, class, score; and (1,), of output_type, the count. sort_result_descending: True sorts by falling
+    score across images and classes, False by image and class. Boxes with equal scores keep their order.
     max_output_boxes_per_class: one integer; None is 0, which selects nothing. iou_threshold: boxes with a larger
     intersection over union are dropped; None is 0. score_threshold: boxes with a smaller score are dropped; None is 0.
-    soft_nms_sigma: where it is positive, the score of a box that overlaps a selected one is multiplied by
-    exp(-overlap² / (2·sigma)), and `iou_threshold` is not looked at; None is 0.
-    size: static, the number of rows, cropped or filled up with -1; needed when an operand is traced. The count is then
-    `size` at most.
+    soft_nms_sigma: if it is positive, the score of a box that overlaps a selected one is multiplied by
+    exp(-overlap² / (2·sigma)), and `iou_threshold` is ignored; None is 0.
+    size: static, the number of rows, which are cropped or padded with -1. It is needed if an operand is traced. The
+    count is then at most `size`.
     Raises StaticError for a traced operand without `size`, ShapeError, DTypeError, ArgumentError.
-    Source: OpenVINO NonMaxSuppression-5 and 9; 1 to 4 give the boxes alone, with a fixed `size`.
+    Source: OpenVINO NonMaxSuppression-5 and 9; versions 1 to 4 return only the boxes, with a fixed `size`.
 
     >>> corners = jnp.array([[[0.0, 0.0, 1.0, 1.0], [0.0, 0.1, 1.0, 1.1], [0.0, 5.0, 1.0, 6.0]]])
     >>> rows, marks, count = non_max_suppression(corners, jnp.array([[[0.9, 0.8, 0.7]]]), 3, 0.5)
@@ -76,10 +76,10 @@ def nms_rotated(
     clockwise: bool = True,
     size: Static = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Selects rotated boxes as `non_max_suppression` does upright ones.
+    """Selects rotated boxes, as `non_max_suppression` does upright ones.
 
-    boxes: (N, P, 5), floats: the centre x, y, width, height, and an angle in radians, clockwise where y grows
-    downwards; with `clockwise` False the other way round. All else is as in `non_max_suppression`.
+    boxes: (N, P, 5), floats: the centre x, y, width, height, and an angle in radians, clockwise in an image
+    whose y axis points down, or counterclockwise with `clockwise` False. The rest is as in `non_max_suppression`.
     Raises StaticError for a traced operand without `size`, ShapeError, DTypeError, ArgumentError.
     Source: OpenVINO NMSRotated-13.
 
@@ -128,7 +128,7 @@ def _suppressed(boxes: Any, scores: Any, limits: tuple[Any, ...], how: _How, out
     count = places.shape[1]
     known = isinstance(most, int | np.integer | np.ndarray) and np.asarray(most).dtype.kind in "iu"
     if known and isinstance(count, int):
-        most = np.minimum(most, count)  # a limit beyond their number, such as INT64_MAX, has no effect
+        most = np.minimum(most, count)  # a limit beyond the number of boxes, such as INT64_MAX, has no effect
     numbers = (_one(op, "max_output_boxes_per_class", np.int32(0) if most is None else most),)
     for name, value in zip(("iou_threshold", "score_threshold", "soft_nms_sigma"), thresholds, strict=True):
         numbers += (_one(op, name, np.float32(0) if value is None else value).astype(places.dtype),)
@@ -147,7 +147,7 @@ def _suppressed(boxes: Any, scores: Any, limits: tuple[Any, ...], how: _How, out
 
 
 def index_type(op: str, output_type: Any, name: str = "output_type") -> np.dtype:
-    """The type of indices; int64 is int32 while x64 is off."""
+    """Returns the type of indices; int64 becomes int32 while x64 is off."""
     kind = element_type(op, name, output_type)
     if kind not in (np.int32, np.int64):
         raise DTypeError(f"{op}: `{name}` is {kind.name}; it must be int64 or int32")
@@ -155,7 +155,7 @@ def index_type(op: str, output_type: Any, name: str = "output_type") -> np.dtype
 
 
 def resized(table: Any, rows: int) -> Any:
-    """A table cropped to a number of rows, or filled up with -1."""
+    """Returns a table cropped to a number of rows, or padded with -1."""
     table = table[:rows]
     more = rows - table.shape[0]
     return lax.pad(table, jnp.full((), -1, table.dtype), [(0, more, 0), *[(0, 0, 0)] * (table.ndim - 1)])
@@ -179,7 +179,7 @@ def _one(op: str, name: str, value: Any) -> jax.Array:
 
 @jit_if_concrete
 def _chosen(operands: tuple[Any, ...], how: _How) -> tuple[Any, Any, Any]:
-    """(N·C·P, 3) the chosen boxes, then -1; likewise their scores; the number of chosen boxes."""
+    """Returns the chosen boxes (N·C·P, 3), padded with -1; their scores likewise; and the number of chosen boxes."""
     boxes, scores, most, threshold, least, sigma = operands
     n, classes, number = scores.shape
     if 0 in scores.shape:

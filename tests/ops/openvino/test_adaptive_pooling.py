@@ -58,7 +58,7 @@ def test_gradients_and_symbolic_sizes():
 @pytest.mark.parametrize(
     ("error", "text", "call"),
     [
-        (ShapeError, r"`output_shape` \(3,\) one number for each", lambda: ops.adaptive_avg_pool(X, (3,))),
+        (ShapeError, r"`output_shape` \(3,\) must have one number for each", lambda: ops.adaptive_avg_pool(X, (3,))),
         (ShapeError, r"`output_shape` \(3, -1\) must not be negative", lambda: ops.adaptive_max_pool(X, (3, -1))),
         (DTypeError, "`data` must be floating-point", lambda: ops.adaptive_avg_pool(X.astype(int), (3, 2))),
         (

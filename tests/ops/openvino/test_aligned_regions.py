@@ -144,7 +144,7 @@ HOW = {**BASE, "sampling_ratio": 2, "mode": "avg"}
         (DTypeError, "`batch_indices` must be integers", lambda: ops.roi_align(X, ROIS, BATCH * 1.0, **HOW)),
         (
             ArgumentError,
-            r"1 feature maps need 1 `pyramid_scales`, got \(4, 8\)",
+            r"`pyramid_scales` is \(4, 8\); it must have one number per feature map, 1",
             lambda: ops.experimental_detectron_roi_feature_extractor(
                 ROIS, [X[:1]], output_size=2, sampling_ratio=1, pyramid_scales=(4, 8)
             ),

@@ -31,7 +31,7 @@ def bags(table, rows, starts, default=None, weights=None, mean=False):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_bags_by_offsets(weighted, default, reduction):
     if weighted and reduction == "mean":
-        with pytest.raises(ArgumentError, match="for the reduction 'sum' alone"):
+        with pytest.raises(ArgumentError, match="permitted only with the reduction 'sum'"):
             ops.embedding_bag_offsets(TABLE, ROWS, STARTS, default, WEIGHTS, reduction=reduction)
         return
     weights = WEIGHTS if weighted else None

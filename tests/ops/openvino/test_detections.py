@@ -149,7 +149,7 @@ M, S, B = operands(normalized=True)
         (ShapeError, r"`proposals` of \(2, 2, 80\) must be \(1, 1, 80\)", {"variance_encoded_in_target": True}),
         (ShapeError, "must have 5 numbers for each box", {"normalized": False, "proposals": B[..., :72]}),
         (ShapeError, "a number for each class and each of 20 boxes", {"class_preds": S[:, :70]}),
-        (ShapeError, "`num_classes` is 5, but `class_preds` have 4 for each box", {"num_classes": 5}),
+        (ShapeError, "`num_classes` is 5, but `class_preds` has 4 for each box", {"num_classes": 5}),
         (ShapeError, r"`box_logits` of \(2, 80\) must be \(2, 320\)", {"share_location": False}),
         (ShapeError, r"`proposals` \(80,\) three", {"proposals": B[0, 0]}),
     ],

@@ -76,7 +76,7 @@ PLANE = np.zeros((1, 4, 4, 1), np.uint8)
 @pytest.mark.parametrize(
     ("error", "text", "call"),
     [
-        (ShapeError, "has no even height and width", lambda: ops.nv12_to_rgb(PLANE)),
+        (ShapeError, "must give an even height and width", lambda: ops.nv12_to_rgb(PLANE)),
         (ShapeError, r"`arg_uv` of \(1, 4, 4, 1\) must be \(1, 2, 2, 2\)", lambda: ops.nv12_to_rgb(PLANE, PLANE)),
         (SignatureError, "`arg_u` and `arg_v` must be given together", lambda: ops.i420_to_rgb(PLANE, PLANE)),
         (DTypeError, "`arg` must be uint8 or floats", lambda: ops.i420_to_bgr(PLANE.astype(np.int32))),

@@ -127,7 +127,7 @@ def test_gather_tree():
         (AxisError, "`axes` is 2", lambda: ops.roll(ROWS, 1, 2)),
         (DTypeError, "operands must be integer", lambda: ops.roll(ROWS, 1.5, 0)),
         (StaticError, "`axes` must be known", lambda: jax.jit(lambda a: ops.roll(ROWS, 1, a))(np.array(0))),
-        (ShapeError, "a boolean for each of 4 axes", lambda: ops.reverse(X, [True], mode="mask")),
+        (ShapeError, "must have 4 booleans, one per axis", lambda: ops.reverse(X, [True], mode="mask")),
         (ShapeError, "`start`, `stop`, `step` and `axes`", lambda: ops.slice_scatter(X, X, (0,), (1,), (1,), (0, 1))),
         (ShapeError, "the sizes of the slice", lambda: ops.slice_scatter(X, X, (0,), (1,), (1,))),
         (DTypeError, "one element type", lambda: ops.gather_tree(ROWS[None], ROWS[None] * 1.0, ROWS[0], 1)),
