@@ -16,7 +16,7 @@ from jaxops.frontend.versions import Versions, by_type, newest
 from jaxops.onnx.schemas import OnnxSchema, find_schema
 from jaxops.ops import microsoft, ml, preview, training
 
-# Where the functions of a domain are.
+# Domain → the module with its functions.
 DOMAINS: dict[str, ModuleType] = {
     "": ops,
     "ai.onnx.ml": ml,

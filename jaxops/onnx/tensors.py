@@ -1,4 +1,4 @@
-"""The tensors of a model's proto, wherever they stand."""
+"""The tensors in a model's proto: in its graph, subgraphs and functions."""
 
 import itertools
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
-"""Bodies in layers as subgraphs of a node: a body reads values around it by their names, and the port map says which.
+"""Turns the bodies of layers into subgraphs of nodes. A body reads outer values by their names, as its port map says.
 
-If becomes a node with two graphs that have no inputs. Loop and TensorIterator become ONNX's Loop, whose body gets a
-number, a condition and the state: what an iteration reads of a sliced value is sliced in the body, by that number, and
-slices that are to be joined are stacked by the loop and joined after it.
+If becomes a node with two graphs without inputs. Loop and TensorIterator become ONNX's Loop, whose body gets the number
+of the iteration, a condition and the state. The body slices a sliced value by that number. Slices to be joined are
+stacked by the loop, and joined after it.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def branches(reader: "Reader", layer: Layer, node: Node) -> list[Node]:
-    """The node of an If."""
+    """Returns the node of an If."""
     graphs = {}
     for name in ("then_body", "else_body"):
         body = layer.bodies.get(name)
@@ -51,7 +51,7 @@ def branches(reader: "Reader", layer: Layer, node: Node) -> list[Node]:
 
 
 def iterations(reader: "Reader", layer: Layer, node: Node) -> list[Node]:
-    """The nodes of a Loop or TensorIterator: ONNX's Loop, and what leads to it and away from it."""
+    """Returns the nodes of a Loop or TensorIterator: ONNX's Loop, and the nodes before and after it."""
     body = layer.bodies.get("body")
     if body is None or body.net is None:
         raise reader.problem(layer, "it has no <body>")
@@ -64,11 +64,11 @@ class _Iterations:
         self._number, self._condition, self._next = (
             reader.unused(f"{layer.name}/{what}") for what in ("iteration", "condition", "next_condition")
         )
-        self._inside: list[Node] = []  # before the layers of the body
-        self._outside: list[Node] = []  # before the loop
+        self._inside: list[Node] = []  # nodes before the layers of the body
+        self._outside: list[Node] = []  # nodes before the loop
 
     def nodes(self) -> list[Node]:
-        """The nodes in place of the layer."""
+        """Returns the nodes that replace the layer."""
         maps, reader = self._maps, self._reader
         is_loop = self._layer.type.lower() == "loop"
         if is_loop and len(self._node.inputs) < 2:
@@ -92,7 +92,7 @@ class _Iterations:
         return [*self._outside, *self._loop(count, is_loop, enters, carried)]
 
     def _carried(self) -> dict[int, int]:
-        """Parameter → the Result of its next value, reversed: position in the state → Parameter."""
+        """Returns position in the state → the Parameter that gets this value; its next value comes by a back edge."""
         parameters = []
         for result, parameter in self._maps.body.back_edges:
             self._maps.require(result, "result")
@@ -114,7 +114,7 @@ class _Iterations:
         body = reader.body(maps.linked, enters, list(carried.values()), outputs)
         flags = Value(self._number, np.dtype(np.int64), ()), Value(self._condition, np.dtype(bool), None)
         condition, results, after_body = flags[1], body.outputs, []
-        if conditions:  # it may have an axis
+        if conditions:  # the condition may have an axis
             condition, *results = body.outputs
             after_body = [Node(SCALAR, "", (condition.name,), (self._next,), {})]
             condition = Value(self._next, condition.dtype, ())
@@ -153,7 +153,7 @@ class _Iterations:
         return Node(JOIN_SLICES, "", (stack,), (name,), {"axis": slices["axis"], "stride": slices["stride"]})
 
     def _slices(self, port: MappedPort) -> dict[str, int]:
-        """The numbers that say which slices of an axis an input or output consists of."""
+        """Returns the attributes of the slices of an input or output: axis, start, end, stride, part_size."""
         defaults = {"axis": "0", "start": "0", "end": "-1", "stride": "1", "part_size": "1"}
         subject = f"{self._reader.where}: {self._layer.title}: port map"
         return {
@@ -219,7 +219,7 @@ class _Maps:
             raise self.problem(f"the body has no {kind.capitalize()} of layer id {layer_id}")
 
     def results(self) -> list[MappedPort]:
-        """Returns the ports that leave, in the order of the outputs, whose ids begin at 0 or behind those of inputs."""
+        """Returns the outputs of the port map in the order of the layer's outputs, whose ids need not begin at 0."""
         ports = [port for port in self.body.outputs if port.external >= 0]
         for port in self.body.outputs:
             self.require(port.internal, "result")
@@ -227,6 +227,6 @@ class _Maps:
             raise self.problem("two <output> have the same external_port_id")
         if len(ports) != len(self._layer.outputs):
             raise self.problem(
-                f"{len(ports)} values leave, but the layer has {amount(len(self._layer.outputs), 'output')}"
+                f"the port map has {amount(len(ports), 'output')}, but the layer has {len(self._layer.outputs)}"
             )
         return sorted(ports, key=lambda port: port.external)

@@ -1,4 +1,4 @@
-"""From an IR to a graph whose nodes ask for a type of a version: which layers are needed, and the names of values."""
+"""Reads an IR as a graph of the needed layers; its nodes name an operation and a version, and its values have names."""
 
 import dataclasses
 import functools
@@ -21,16 +21,16 @@ from jaxops.openvino.port_maps import branches, iterations
 from jaxops.openvino.variables import ReadAndAssign, pairs
 from jaxops.openvino.versions.iteration import IDENTITY
 
-# The marks of layers that stay float32 in a narrower model, as releases of OpenVINO call them.
+# The marks of layers that stay float32 when a model is narrowed; their names depend on the release of OpenVINO.
 _EXACT = {"DisablePrecisionConversion", "precise"}
-# What PyTorch's front end puts before the path of a module, in the names of layers.
+# The prefix of the path of a module in names of layers, from PyTorch's front end.
 _MODULE = "__module."
 
 
 class LayerType(NamedTuple):
     """The operation that a node names, until it is bound.
 
-    version: an opset, or the name of an extension. exact: whether it stays float32 in a narrower model.
+    version: an opset, or the name of an extension. exact: True if it stays float32 when the model is narrowed.
     """
 
     name: str
@@ -43,40 +43,41 @@ _ENDS = ("parameter", "result", "readvalue", "assign")
 
 
 def read(opened: Opened, sizes: Collection[str] = ()) -> tuple[Graph, Mapping[str, Value]]:
-    """Reads the graph of an IR, and what it declares of its values.
+    """Reads the graph of an IR, and the declared types and sizes of its values.
 
-    sizes: the names of sizes that the caller fixes, which may say the rank of an input.
-
-    Raises ModelError for a file that contradicts itself, and for what no graph can be made of.
+    sizes: the names of sizes that the caller fixes, which may give the rank of an input.
+    Raises ModelError for a file that contradicts itself, or that cannot become a graph.
     """
     reader = Reader(opened.weights, opened.where, sizes)
     return dataclasses.replace(reader.graph(opened.net), name=opened.net.name), reader.declared
 
 
 class Reader:
-    """Reads nets, those in layers too. No two of their values have one name, so a body can read those around it."""
+    """Reads a net and the nets in its layers. All values have different names, so that a body can read outer ones."""
 
     def __init__(self, weights: Weights, where: str, sizes: Collection[str] = ()) -> None:
         self.weights, self.where, self._sizes = weights, where, sizes
-        self._used: dict[str, int] = {"": 1}  # name → how many names like it there are
+        self._used: dict[str, int] = {"": 1}  # name → the number of names derived from it
         self.declared: dict[str, Value] = {}
-        self.nets: list[tuple[Linked, Mapping[Place, str]]] = []  # the names of outputs; the net of the file is first
+        self.nets: list[
+            tuple[Linked, Mapping[Place, str]]
+        ] = []  # each net and the names of its outputs; the net of the file is first
 
     def graph(self, net: Net) -> Graph:
-        """The graph of the file."""
+        """Returns the graph of the file."""
         graph = _Net(self, link(net, self.where), {}).graph()
         return dataclasses.replace(graph, inputs=named(graph.inputs))
 
     def body(self, net: Linked, outer: Mapping[int, str], inputs: Sequence[int], outputs: Sequence[int]) -> Graph:
-        """The graph of a body.
+        """Returns the graph of a body.
 
-        outer: Parameter → the name of a value outside that it stands for; inputs: the Parameters that are inputs of
-        the graph; outputs: the Results that are its outputs; all by the ids of layers.
+        outer: Parameter → the name of the outer value that it reads. inputs: the Parameters that are inputs of the
+        graph. outputs: the Results that are its outputs. All are ids of layers.
         """
         return _Net(self, net, outer).graph(inputs, outputs)
 
     def unused(self, name: str) -> str:
-        """The name, or one like it that no value has; it is used from now on."""
+        """Returns an unused name, equal or similar to `name`, and marks it as used."""
         unused, count = name, self._used.get(name, 0)
         while unused in self._used:
             count += 1
@@ -86,16 +87,16 @@ class Reader:
         return unused
 
     def rank(self, name: str) -> int:
-        """The number of sizes of an input that the caller gives: those of its first axes."""
+        """Returns how many sizes of an input the caller gives; they are those of its first axes."""
         return next(axis for axis in itertools.count() if f"{name}_{axis}" not in self._sizes)
 
     def problem(self, layer: Layer, problem: str) -> ModelError:
-        """An error about a layer."""
+        """Returns an error about a layer."""
         return ModelError(f"{self.where}: {layer.title}: {problem}")
 
 
 class _Net:
-    """Reads one net. outer: Parameter → the name of a value outside that it stands for."""
+    """Reads one net. outer: Parameter → the name of the outer value that it reads."""
 
     def __init__(self, reader: Reader, linked: Linked, outer: Mapping[int, str]) -> None:
         self._reader, self._linked = reader, linked
@@ -107,14 +108,16 @@ class _Net:
         reader.nets.append((linked, self._names))
 
     def graph(self, inputs: Sequence[int] | None = None, outputs: Sequence[int] | None = None) -> Graph:
-        """The graph. inputs, outputs: of a body, the Parameters and Results that are inputs and outputs of it."""
+        """Returns the graph. inputs, outputs: of a body, its Parameters and Results that are inputs and outputs."""
         linked, self._is_body = self._linked, outputs is not None
         parameters = linked.of_type("parameter") if inputs is None else [linked.layers[i] for i in inputs]
         results = linked.of_type("result") if outputs is None else [linked.layers[i] for i in outputs]
         values = tuple(map(self._input, parameters))
         variables = pairs(linked, self._reader.where, self._is_body)
         values += tuple(map(self._before, variables))
-        asked = {} if self._is_body else dict(map(self._asked, reversed(results)))  # the first of two results decides
+        asked = (
+            {} if self._is_body else dict(map(self._asked, reversed(results)))
+        )  # if two Results read one output, the first one names it
         constants = [layer for layer in linked.needed if is_constant(layer)]
         layers = [layer for layer in linked.needed if not is_constant(layer) and layer.type.lower() not in _ENDS]
         decompressions = [layer for layer in layers if is_decompression(layer, linked)]
@@ -125,7 +128,7 @@ class _Net:
             for position in range(len(layer.outputs)):
                 self._name(layer, position, asked.get((layer.id, position), ""))
         modules = modules_of(layer.name.removeprefix("self.") for layer in constants)
-        for pair in variables:  # an Assign gives what it gets, also to an Assign
+        for pair in variables:  # the output of an Assign is its input, which may be another Assign
             self._names[pair.assign.id, 0] = self._made(linked.assigned(pair.assign), pair.assign)
         for layer in layers:
             self._nodes += self._node(layer, _scope(layer.name, modules))
@@ -147,7 +150,7 @@ class _Net:
         return self._made(self._linked.sources[layer.id, position], layer)
 
     def _made(self, place: Place, reader: Layer) -> str:
-        """The name of what is made at a place. Raises ModelError where nothing is."""
+        """Returns the name of the value at a place. Raises ModelError if there is none."""
         if place not in self._names:
             source = self._linked.layers[place[0]]
             raise self._reader.problem(
@@ -160,10 +163,10 @@ class _Net:
         names = (layer.outputs[0].names if layer.outputs else ()) or (layer.name,)
         name = self._names[layer.id, 0] = self._reader.unused(names[0] or layer.name)
         if layer.data.get("element_type", "") in ("dynamic", "undefined", ""):
-            raise problem("its element type is dynamic; give the Parameter one and save the model again")
+            raise problem("its element type is dynamic; give the Parameter a type and save the model again")
         dtype = element_type(layer.data["element_type"], f"{self._reader.where}: {layer.title}").dtype
         limits = texts.shape(layer.data.get("shape", ""), f"{self._reader.where}: {layer.title}: `shape`")
-        if self._is_body:  # what enters has the sizes that it has
+        if self._is_body:  # the value that enters has its own sizes
             return Value(name, dtype, None)
         if limits is None:
             limits = [(0, None)] * self._reader.rank(name)
@@ -181,13 +184,13 @@ class _Net:
         return dataclasses.replace(pair.value, name=name)
 
     def _after(self, pair: ReadAndAssign) -> Value:
-        """The output that is the next value: a name of its own, as two variables may get one value."""
+        """Returns the output with the next value of a variable. Its name is new, as two variables may get one value."""
         name = self._reader.unused(f"{pair.name}/next")
         self._nodes.append(Node(IDENTITY, pair.assign.name, (self._names[pair.assign.id, 0],), (name,), {}))
         return _declared(name, pair.assign.inputs[0])
 
     def _asked(self, result: Layer) -> tuple[Place, str]:
-        """The output that a Result reads, and the name that it gives it; empty for none."""
+        """Returns the output that a Result reads, and the name that the Result gives to it, or an empty name."""
         place = self._linked.sources[result.id, 0]
         layer, position = place
         names = (*result.output_names, *self._linked.layers[layer].outputs[position].names)
@@ -209,7 +212,7 @@ class _Net:
             self._reader.declared[name] = _declared(name, layer.outputs[position])
 
     def _constants(self, layers: Sequence[Layer], decompressions: Sequence[Layer]) -> None:
-        """Reads constants. A decompressed one has the type that its Convert gives, and the name of the constant."""
+        """Reads constants. A decompressed one has the type of its Convert, and the name of the constant."""
         readers: dict[int, list[Layer]] = {}
         for layer in decompressions:
             readers.setdefault(self._linked.sources[layer.id, 0][0], []).append(layer)
@@ -258,17 +261,17 @@ class _Net:
 
 
 def places_of(names: Mapping[Place, str]) -> dict[str, Place]:
-    """The place where each value is made; others that have its name pass it on, such as an Assign."""
+    """Returns the place where each value is computed, not the places that pass it on, such as an Assign."""
     return {name: place for place, name in reversed(list(names.items()))}
 
 
 def is_constant(layer: Layer) -> bool:
-    """Returns True for a layer whose value the file has."""
+    """Returns True for a layer whose value is in the file."""
     return layer.type.lower() in ("const", "constant")
 
 
 def is_decompression(layer: Layer, linked: Linked) -> bool:
-    """Returns True for a Convert that makes the type of a weight of what the file has of it, to be smaller."""
+    """Returns True for a Convert of a weight that the file holds in a narrower type."""
     if layer.type.lower() != "convert" or "decompression" not in layer.marks:
         return False
     constant = linked.layers[linked.sources[layer.id, 0][0]]
@@ -276,13 +279,13 @@ def is_decompression(layer: Layer, linked: Linked) -> bool:
 
 
 def _declared(name: str, port: Port) -> Value:
-    """The type and sizes that a port says; free ones are open."""
+    """Returns the type and sizes that a port states; free sizes are None."""
     dtype = port_type(port.precision)
     return Value(name, dtype, None if dtype is None else tuple(None if d < 0 else d for d in port.sizes))
 
 
 def _converted(tensor: Tensor, dtype: np.dtype) -> Tensor:
-    """The tensor in another type; the file keeps its own."""
+    """Returns the tensor in another type; it is converted when it is read."""
     part = None if tensor.part is None else functools.partial(_read_as, dtype, tensor.part)
     return Tensor(dtype, tensor.shape, functools.partial(_read_as, dtype, tensor.load), part)
 
@@ -292,7 +295,7 @@ def _read_as(dtype: np.dtype, read: Callable[..., np.ndarray], *index: tuple[sli
 
 
 def _scope(name: str, modules: Collection[str]) -> str:
-    """The module of a layer: PyTorch's `__module.encoder.fc/aten::linear/MatMul` is of `encoder.fc`."""
+    """Returns the module of a layer: `encoder.fc` for PyTorch's `__module.encoder.fc/aten::linear/MatMul`."""
     parts = [part for part in name.split("/") if part]
     if name.startswith(_MODULE):
         return parts[0].removeprefix(_MODULE)

@@ -1,7 +1,7 @@
-"""The function that does an operation at an opset.
+"""The function that computes an operation at an opset.
 
 It comes by name from `jaxops.ops` or `jaxops.ops.openvino`, or from an adapter in `jaxops.openvino.versions`: the
-newest one that is not newer than the class which the opset lists.
+newest adapter that is not newer than the version of the operation in the opset.
 """
 
 import functools
@@ -20,12 +20,12 @@ VERSIONS = Versions("jaxops.openvino.versions")
 adapters = VERSIONS.adapters
 # Functions of `jaxops.ops` whose meaning an adapter has in another form: their traits, and the roles of their operands.
 _COUNTERPARTS: dict[Callable[..., Any], Callable[..., Any]] = {}
-# What a graph itself does, and no function.
+# Operations that the graph itself carries out, without a function.
 _OF_GRAPHS = {"Parameter", "Result", "Constant", "ReadValue", "Assign"}
 
 
 def version(op_type: str, since: int, of: Callable[..., Any] | None = None) -> Callable[[Any], Any]:
-    """Registers a function for an operation from opset `since` on. of: the function whose meaning it has."""
+    """Registers a function for an operation from opset `since` on. of: the function with the same meaning."""
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
         if of is not None:
@@ -41,7 +41,7 @@ def _functions() -> dict[str, Callable[..., Any]]:
 
 
 def function(op_type: str) -> Callable[..., Any] | None:
-    """The function of an operation's name; None where there is none."""
+    """Returns the function with the name of an operation; None if there is none."""
     return _functions().get(op_type.lower())
 
 
@@ -56,11 +56,11 @@ class Operator(SchemaOperator[OpenVinoSchema]):
 
     @property
     def spelling(self) -> str:
-        """The function in `opset(n)`."""
+        """The function of `opset(n)` for the operation, as source text."""
         return "" if self.subgraphs else f"jaxops.openvino.opset({self.opset}).{self.name}"
 
     def flagged(self, position: int) -> bool:
-        """True if the function makes the output at a position only where a node has it."""
+        """Returns True if the function returns the output at a position only when asked for it."""
         return position in self._flags.values()
 
 
@@ -71,13 +71,13 @@ def _again(kind: type[Operator], op_type: str, opset: int) -> Operator:
 
 @functools.cache
 def find(op_type: str, opset: int) -> Operator:
-    """The operation of a type in an opset. Raises UnsupportedError, which says why there is none."""
+    """Returns the operation of a type in an opset. Raises UnsupportedError if jaxops does not have it."""
     schema = find_schema(op_type, opset)
     registered = adapters().get(("", schema.name), {})
     fn = newest(registered, schema.since) if registered else function(schema.name)
     if fn is not None and not registered:
         without = sorted(schema.attributes.keys() - inspect.signature(fn).parameters.keys())
-        if without:  # another operator of that name
+        if without:  # a different operator with that name
             raise UnsupportedError(
                 f"{schema.name}: jaxops does not implement `{without[0]}` of {schema.name}-{schema.since}"
             )

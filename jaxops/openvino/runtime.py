@@ -1,4 +1,4 @@
-"""OpenVINO beside jaxops, for comparing the two: the only file that imports it, when it is called."""
+"""Runs an IR by OpenVINO, for a comparison with jaxops. No other file imports openvino; here a call does."""
 
 import importlib
 from collections import Counter
@@ -21,11 +21,11 @@ _EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 
 def tensors(
     opened: Opened, text: bytes, extraction: Extraction, sizes: Collection[str], inputs: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Computes by OpenVINO's CPU plugin, in float32, each tensor of the part of an IR that is loaded, by name.
+    """Computes each tensor of the loaded part of an IR, by name, with OpenVINO's CPU plugin in float32.
 
-    text: the XML of `opened`. sizes: as `read` takes them. inputs: by name; those that are not Parameters are what the
-    part begins with.
-    Raises ModuleNotFoundError where the package openvino is not installed; UnsupportedError for a model that it
+    text: the XML of `opened`. sizes: as `read` takes them. inputs: by name; those that are not Parameters are
+    intermediate values at which the part begins.
+    Raises ModuleNotFoundError if the package openvino is not installed; UnsupportedError for a model that OpenVINO
     refuses.
     """
     try:
@@ -46,7 +46,7 @@ def tensors(
         operations = {operation.get_friendly_name(): operation for operation in model.get_ops()}
 
         def output(place: Place) -> Any:
-            """The output of a place; None where several layers have its name."""
+            """Returns the output of a place; None if several layers have its name."""
             name = linked.layers[place[0]].name
             return operations[name].output(place[1]) if counts[name] == 1 and name in operations else None
 
@@ -63,10 +63,10 @@ def tensors(
             parameters.append(openvino.op.Parameter(openvino.Type(value.dtype), openvino.PartialShape(value.shape)))
             source.replace(parameters[-1].output(0))
         results = [openvino.op.Result(each) for each in asked.values()]
-        # Variables are inputs here, so what assigns them is no part of it.
+        # Variables are inputs here, so the Assigns are left out.
         part = openvino.Model(results, parameters, "part")
         compiled = openvino.compile_model(part, "CPU", _EXACT)
-        values = compiled([np.array(value) for value in inputs.values()])  # it takes no read-only scalars
+        values = compiled([np.array(value) for value in inputs.values()])  # OpenVINO does not take read-only scalars
     except (RuntimeError, TypeError) as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         raise UnsupportedError(f"OpenVINO does not run this model: {' '.join(lines[-2:])}") from error

@@ -1,4 +1,4 @@
-"""Saving: writes the IR that a model was loaded from again, with other weights in its `.bin`.
+"""Saving: writes the IR of a loaded model with other weights in its `.bin`.
 
 In the XML, only the offsets of constants change. A weight goes back to its Constant, in the type of the file. A weight
 that a layer computes from constants becomes a Constant of its own.
@@ -26,7 +26,7 @@ from jaxops.openvino.linked import Linked, Place
 from jaxops.openvino.open import Opened, Weights
 from jaxops.openvino.read import Reader, is_constant, is_decompression, places_of
 
-# Constants begin at multiples of this, as a program that maps the file likes it.
+# Constants begin at multiples of this, for programs that map the file into memory.
 _ALIGNMENT = 64
 
 
@@ -43,11 +43,12 @@ def save(
 ) -> None:
     """Writes an IR with other weights: its XML, and a `.bin` of the same name beside it.
 
-    text: the XML of `opened`. graph: the model's, which says where each weight belongs. weights: by name, of any type;
-    dtypes: their types in the model; original: the weights that the file has; sizes: as `read` takes them; ways_back:
-    makes the numbers of the file of constants in another form, by name. Existing files are replaced at the end.
-    Raises ArgumentError for a path that does not end in .xml, UnsupportedError for a new weight that the file has no
-    place for.
+    text: the XML of `opened`. graph: the model's, which says where each weight belongs. weights: by name, of any type.
+    dtypes: their types in the model. original: the weights that the file has. sizes: as `read` takes them. ways_back:
+    by name, for a constant in another form, turns its values into the numbers of the file. Existing files are replaced
+    at the very end.
+    Raises ArgumentError for a path that does not end in .xml, UnsupportedError for a changed weight that the file has
+    no place for.
     """
     target = Path(path)
     if target.suffix.lower() != ".xml":
@@ -75,9 +76,11 @@ class _Edited:
     def __init__(self, opened: Opened, root: Element) -> None:
         self.root, self._where = root, opened.where
         self.values: dict[Element, np.ndarray] = {}
-        self._elements: dict[int, tuple[Element, Element]] = {}  # the id() of a layer → its element, and its net's
-        self._next: dict[Element, int] = {}  # net → an id that no layer has
-        self._edges: dict[tuple[Element, int, int], Element] = {}  # net, layer, port that is read → the edge to it
+        self._elements: dict[
+            int, tuple[Element, Element]
+        ] = {}  # id() of a layer → its element, and the element of its net
+        self._next: dict[Element, int] = {}  # net → an unused id for a layer
+        self._edges: dict[tuple[Element, int, int], Element] = {}  # net, layer, input port → the edge that enters it
         self._walk(opened.net, root)
 
     def _walk(self, net: Net, element: Element) -> None:
@@ -96,15 +99,15 @@ class _Edited:
         self.values[_data(self._elements[id(layer)][0])] = values
 
     def copied(self, layer: Layer) -> Element:
-        """A copy of a layer under an id of its own, which nothing reads yet."""
+        """Adds a copy of a layer with an id of its own, which nothing reads yet; returns its element."""
         original, net = self._elements[id(layer)]
         element = copy.deepcopy(original)
         for port in element.iterfind("output/port"):
-            port.attrib.pop("names", None)  # a name is that of one tensor
+            port.attrib.pop("names", None)  # the name of a tensor must be unique
         return self._added(element, net)
 
     def constant(self, layer: Layer, position: int, values: np.ndarray, element: str) -> Element:
-        """A Constant in the place of an output of a layer, which nothing reads yet."""
+        """Adds a Constant for an output of a layer, which nothing reads yet; returns its element."""
         original, net = self._elements[id(layer)]
         name = layer.name if len(layer.outputs) == 1 else f"{layer.name}.{position}"
         made = Element("layer", {"name": name, "type": "Const", "version": "opset1"})
@@ -179,7 +182,7 @@ def _bytes(values: np.ndarray, element: ElementType) -> bytes:
 
 
 class _Places:
-    """The places of weights in an IR."""
+    """Writes weights to their places in an IR."""
 
     def __init__(
         self,
@@ -194,14 +197,14 @@ class _Places:
     ) -> None:
         self._edited, self._graph, self._dtypes = edited, graph, dtypes
         self._weights, self._original, self._ways_back = weights, original, ways_back
-        self._params = _params(graph)  # the name of a value → that of the parameter
+        self._params = _params(graph)  # name of a value → name of its parameter
         reader = Reader(opened.weights, opened.where, sizes)
         reader.graph(opened.net)
         self._nets = reader.nets
         self._placed: set[str] = set()
 
     def write(self) -> None:
-        """Puts each weight where it belongs."""
+        """Writes each weight to its place."""
         for linked, names in self._nets:
             self._constants(linked, names)
             self._computed(linked, names)
@@ -214,25 +217,28 @@ class _Places:
                 )
 
     def _is_original(self, param: str) -> bool:
-        """True for a weight that the file has already."""
+        """Returns True for a weight that the file has already."""
         weight = self._weights[param]
         return weight.dtype == canonical(self._dtypes[param]) and _are_equal(weight, self._original[param])
 
     def _values(self, name: str) -> np.ndarray:
-        """The weight that a value of the file is."""
+        """Returns the weight for a value of the file."""
         self._placed.add(self._params[name])
         return np.asarray(self._weights[self._params[name]])
 
     def _numbers(self, name: str) -> np.ndarray:
-        """The weight as the file has it."""
+        """Returns a weight in the form of the file."""
         values = self._values(name)
         return self._ways_back[name](values) if name in self._ways_back else values
 
     def _constants(self, linked: Linked, names: Mapping[Place, str]) -> None:
-        """Writes the weights that are Constants, or that a Convert decompresses. A Constant that is read both ways is
-        written twice if its two weights differ now.
+        """Writes the weights that are Constants, or that a Convert decompresses.
+
+        A Constant that is read both ways is written twice if its two weights differ now.
         """
-        claims: dict[int, dict[str, list[Place]]] = {}  # Constant → the names of what is made of it → the inputs
+        claims: dict[
+            int, dict[str, list[Place]]
+        ] = {}  # Constant → the name of a weight made from it → the inputs that read it
         converts = dict.fromkeys(layer.id for layer in linked.needed if is_decompression(layer, linked))
         for (reader, position), (source, _) in linked.sources.items():
             direct = is_constant(linked.layers[source]) and names.get((source, 0)) in self._params
@@ -279,7 +285,7 @@ class _Places:
         return self._edited.constant(layer, position, self._values(name), element)
 
     def _untied(self, linked: Linked, names: Mapping[Place, str]) -> None:
-        """Writes a Constant for each module that shares one in the file and whose weight has changed."""
+        """Writes a Constant of its own for each module whose weight has changed and was shared in the file."""
         places = places_of(names)
         elsewhere = places.keys() | self._ways_back.keys()
         for node, layer in _layers(self._graph.nodes, linked, places):
@@ -292,7 +298,7 @@ class _Places:
                     self._edited.connect(self._another(linked, source, name), layer, position)
 
     def _another(self, linked: Linked, source: Place, name: str) -> Element:
-        """Adds copies of the layers that make a value, for a weight of its own, and returns the last one."""
+        """Adds copies of the layers that compute a value, for a weight of its own; returns the last one."""
         layer = linked.layers[source[0]]
         if is_constant(layer):
             added = self._edited.copied(layer)
@@ -306,7 +312,7 @@ class _Places:
 
 
 def _layers(nodes: Sequence[Node], linked: Linked, places: Mapping[str, Place]) -> Iterator[tuple[Node, Layer]]:
-    """The nodes that are layers without bodies."""
+    """Yields the nodes that are layers without bodies, with their layers."""
     for node in nodes:
         place = next((places[name] for name in node.outputs if name in places), None)
         if place is not None and not linked.layers[place[0]].bodies:
@@ -314,7 +320,7 @@ def _layers(nodes: Sequence[Node], linked: Linked, places: Mapping[str, Place]) 
 
 
 def _params(graph: Graph) -> dict[str, str]:
-    """The parameters inside a graph, each by the name of its value there."""
+    """Returns the names of the parameters inside a graph, by the names of their values there."""
     params = dict(graph.params)
     for inner in graph.nested:
         params |= _params(inner)
@@ -322,6 +328,6 @@ def _params(graph: Graph) -> dict[str, str]:
 
 
 def _are_equal(one: Any, other: Any) -> bool:
-    """Tells whether two arrays have the same bits."""
+    """Returns True if two arrays have the same bits."""
     a, b = (np.ascontiguousarray(x) for x in (one, other))
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()

@@ -1,10 +1,13 @@
 """The contract of each operation at each opset, from `opsets.json`.
 
-The file has two tables. `classes`: an operation as one opset introduced it, such as Gather-8: `inputs` ("name: type",
-with ? for one that may be left out and * for any number), types of `outputs`, `attributes` ("name: kind = default",
-with / between the words that one allows, ? for one that may be left out without a default, and a required one without
-either), and `types`, what its type variables permit. `opsets`: the classes that each opset lists, which are not all
-that came before it. Names of attributes are those of files, with _ for -.
+The file has two tables.
+classes   an operation as one opset introduced it, such as Gather-8
+  inputs      "name: type", with ? for an optional input and * for any number of inputs
+  outputs     their types
+  attributes  "name: kind = default", with / between the permitted words; ? for an optional one without a default; one
+              with neither is required. Names are those of files, with _ for -
+  types       the types that its type variables permit
+opsets    the classes that each opset lists, which need not include those of earlier opsets
 """
 
 import functools
@@ -36,7 +39,7 @@ _GROUPS: dict[str, tuple[str, ...]] = {
 }
 EVERY_TYPE = frozenset(TYPES)
 EVERY_NUMBER = EVERY_TYPE - {"string"}
-# What names of extensions mean, in files of old exporters, and an opset whose table lacks these types.
+# Types that files of old exporters have under the name of an extension, or of an opset that does not list them.
 _DETECTRON = (
     "DetectionOutput",
     "GenerateProposalsSingleImage",
@@ -54,7 +57,7 @@ class OpenVinoSchema(Schema):
     cast = "Convert"
 
     def type_names(self, value: Any) -> Sequence[str]:
-        """The names of the types for which a value may stand: with x64 off, 32 bits stand for 64 too."""
+        """Returns the names of types that fit a value; while x64 is off, a 32-bit type may stand for 64 bits, too."""
         if is_symbolic(value):
             return ("i64", "i32", "u64", "u32")
         if value.dtype.kind in "OUST":
@@ -62,15 +65,15 @@ class OpenVinoSchema(Schema):
         return _names(value.dtype, not isinstance(value, np.ndarray | np.generic))
 
     def listing(self, types: Iterable[str]) -> str:
-        """Names of types as a message lists them."""
+        """Returns names of types as a message lists them."""
         return ", ".join(sorted(types))
 
     def element_types(self, types: Iterable[str]) -> frozenset[np.dtype]:
-        """The element types of names."""
+        """Returns the element types with some names."""
         return frozenset(TYPES[name].dtype for name in types)
 
     def element_type(self, value: Any) -> np.dtype | None:
-        """The element type that an attribute names."""
+        """Returns the element type that an attribute names; None if there is no such type."""
         if isinstance(value, str):
             return TYPES[value].dtype if value in TYPES else None
         try:
@@ -93,7 +96,7 @@ class OpenVinoSchema(Schema):
 
 
 class _Kind(NamedTuple):
-    """A kind of attribute: the Python types of its values, and how they are read from a text."""
+    """A kind of attribute: the Python types of its values, and a function that reads them from text."""
 
     types: tuple[type, ...]
     read: Any
@@ -128,7 +131,7 @@ def _names(dtype: np.dtype, may_be_64: bool) -> tuple[str, ...]:
 
 @functools.cache
 def _tables() -> tuple[Mapping[str, Any], Mapping[int, Mapping[str, str]]]:
-    """(class → its entry, opset → type in lower case → class)"""
+    """Returns (class → its entry, opset → type in lower case → class)."""
     data = json.loads(resources.files("jaxops.openvino").joinpath("opsets.json").read_text("utf-8"))
     opsets = {
         int(opset): {name.rpartition("-")[0].lower(): name for name in names.split()}
@@ -139,23 +142,23 @@ def _tables() -> tuple[Mapping[str, Any], Mapping[int, Mapping[str, str]]]:
 
 @functools.cache
 def newest_opset() -> int:
-    """The newest opset."""
+    """Returns the newest opset."""
     return max(_tables()[1])
 
 
 def operations(opset: int) -> list[str]:
-    """The types that an opset lists."""
+    """Returns the types that an opset lists."""
     return sorted(name.rpartition("-")[0] for name in _tables()[1][opset].values())
 
 
 def classes() -> list[str]:
-    """All classes, such as Gather-8."""
+    """Returns all classes, such as Gather-8."""
     return list(_tables()[0])
 
 
 @functools.cache
 def opset_of(version: str, op_type: str) -> int | None:
-    """The opset that a layer's version means; None for that of an extension. Raises UnsupportedError for another."""
+    """Returns the opset that a layer's version names; None for an extension. Raises UnsupportedError for others."""
     lowered = op_type.lower()
     if version in ("experimental", "extension"):
         return 6 if lowered in _IN_EXTENSIONS else None
@@ -169,7 +172,7 @@ def opset_of(version: str, op_type: str) -> int | None:
 
 @functools.cache
 def find_schema(op_type: str, opset: int) -> OpenVinoSchema:
-    """The operation of a type, in any case, in an opset. Raises UnsupportedError, which says why there is none."""
+    """Returns the operation of a type, in any case, in an opset. Raises UnsupportedError if the opset lacks it."""
     table, every = _tables()
     lowered = "constant" if op_type.lower() == "const" else op_type.lower()
     name = every[opset].get(lowered)
@@ -209,7 +212,7 @@ def _formal(text: str, variables: Mapping[str, frozenset[str]]) -> Formal:
     option: Option = "optional" if kind[-1] == "?" else "variadic" if kind[-1] == "*" else "single"
     kind = kind.rstrip("?*")
     types = variables.get(kind) or _types(kind)
-    # A group of types, unlike a variable, says nothing of two operands together.
+    # A group of types, unlike a type variable, does not force two operands to have one type.
     return Formal(name, kind, types, option, least=0 if kind == "any" else 1, homogeneous=kind in variables)
 
 
@@ -229,7 +232,7 @@ _DECLARED = {f"{kind}{mark}" for kind in (*_KINDS, "type", "graph") for mark in 
 
 
 def read_attribute(attribute: Attribute, text: str, subject: str) -> Any:
-    """The value of an attribute that a file writes as text. Raises ModelError, which begins with `subject`."""
+    """Returns the value of an attribute from its text. Raises ModelError, which begins with `subject`."""
     if attribute.kind == "type":
         return element_type(text, subject) and text.lower()
     if attribute.kind in _LISTS:

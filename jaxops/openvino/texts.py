@@ -1,4 +1,4 @@
-"""The texts of attributes as values: numbers, lists with or without spaces, booleans, sizes."""
+"""Reads texts of attributes as values: numbers, lists with or without spaces, booleans, sizes."""
 
 import re
 from collections.abc import Callable
@@ -9,12 +9,12 @@ from jaxops.errors import ModelError
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _INTEGER = re.compile(r"[+-]?\d{1,20}", re.ASCII)
 _RANGE = re.compile(r"(\d{1,19})\s*\.\.\s*(\d{1,19})?|\.\.\s*(\d{1,19})", re.ASCII)
-# The largest size that a file may say, and then means no bound at all.
+# The largest size in a file, which stands for no limit.
 _UNBOUNDED = 2**63 - 1
 
 
 def boolean(text: str, subject: str) -> bool:
-    """true, false, 1 or 0, in any case. Raises ModelError, which begins with `subject`, for another text."""
+    """Reads true, false, 1 or 0, in any case. Raises ModelError, which begins with `subject`, for another text."""
     value = _BOOLEANS.get(text.strip().lower())
     if value is None:
         raise ModelError(f"{subject} is {text!r:.40}; it must be true or false")
@@ -22,14 +22,14 @@ def boolean(text: str, subject: str) -> bool:
 
 
 def integer(text: str, subject: str) -> int:
-    """A whole number. Raises ModelError, which begins with `subject`, for another text."""
+    """Reads a whole number. Raises ModelError, which begins with `subject`, for another text."""
     if not _INTEGER.fullmatch(text.strip()):
         raise ModelError(f"{subject} is {text!r:.40}; it must be a whole number")
     return int(text)
 
 
 def number(text: str, subject: str) -> float:
-    """A number. Raises ModelError, which begins with `subject`, for another text."""
+    """Reads a number. Raises ModelError, which begins with `subject`, for another text."""
     try:
         return float(text)
     except ValueError as error:
@@ -37,17 +37,17 @@ def number(text: str, subject: str) -> float:
 
 
 def listed(text: str, item: Callable[[str, str], Any], subject: str) -> tuple[Any, ...]:
-    """A list, its parts separated by commas. item: reads a part."""
+    """Reads a list, separated by commas. item: reads an element."""
     return tuple(item(part, subject) for part in text.split(",")) if text.strip() else ()
 
 
 def word(text: str, _: str) -> str:
-    """A word, without the spaces around it."""
+    """Returns a word without the spaces around it."""
     return text.strip()
 
 
 def shape(text: str, subject: str) -> list[tuple[int, int | None]] | None:
-    """The smallest and largest size of each axis, such as "?,3,1..8,2.."; None as a limit for no limit.
+    """Reads the smallest and largest size of each axis from a text such as "?,3,1..8,2.."; None stands for no limit.
 
     Returns None for a free rank, "...". Raises ModelError, which begins with `subject`, for another text.
     """
@@ -68,5 +68,5 @@ def _limits(text: str, subject: str) -> tuple[int, int | None]:
         return low, largest
     size = integer(text, subject)
     if size < 0:
-        raise ModelError(f"{subject} holds {size}; a size is at least 0, or ? where it is free")
+        raise ModelError(f"{subject} holds {size}; a size must be at least 0, or ? if it is free")
     return size, size

@@ -1,4 +1,4 @@
-"""The variables of a net: the ReadValue and the Assign of each, and what they declare."""
+"""The variables of a net: their ReadValue and Assign, and their declared types and sizes."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -12,12 +12,12 @@ from jaxops.openvino.linked import Linked
 from jaxops.openvino.schemas import find_schema, opset_of
 
 VARIABLE_LAYERS = ("readvalue", "assign")
-# Why a variable in a body is refused.
-OUTSIDE_ONLY = "jaxops has variables outside of the bodies of If, Loop and TensorIterator only"
+# The reason why a variable in a body is refused.
+OUTSIDE_ONLY = "jaxops does not support variables in the bodies of If, Loop and TensorIterator"
 
 
 class ReadAndAssign(NamedTuple):
-    """A variable. value: its type and sizes; free ones are None."""
+    """A variable. value: its type and sizes; free sizes are None."""
 
     name: str
     read: Layer
@@ -26,14 +26,14 @@ class ReadAndAssign(NamedTuple):
 
 
 def pairs(linked: Linked, where: str, is_body: bool) -> list[ReadAndAssign]:
-    """The variables of a net, in the order in which the file reads them.
+    """Returns the variables of a net, in the order in which the file reads them.
 
-    Raises ModelError for a variable without one ReadValue and one Assign, or of which nothing says the type or the
-    value to begin with; UnsupportedError in a body, and for an opset that does not have the operation.
+    Raises ModelError for a variable that does not have one ReadValue and one Assign, or whose type or first value is
+    not stated; UnsupportedError in a body, and for an opset that does not have the operation.
     """
     reads, assigns = (linked.of_type(name) for name in VARIABLE_LAYERS)
     for layer in (*reads, *assigns) if is_body else ():
-        raise UnsupportedError(f"{where}: {layer.title} stands in a body; {OUTSIDE_ONLY}")
+        raise UnsupportedError(f"{where}: {layer.title} is in a body; {OUTSIDE_ONLY}")
     reads_by_name, assigns_by_name = _by_name(reads, where), _by_name(assigns, where)
     for by_name, counterparts, missing in (
         (reads_by_name, assigns_by_name, "Assign"),
@@ -74,7 +74,7 @@ def _by_name(layers: Iterable[Layer], where: str) -> dict[str, Layer]:
 
 
 def _declared(name: str, read: Layer, where: str) -> Value:
-    """The type and sizes of a variable: the attributes of ReadValue-6, or what its output says."""
+    """Returns the type and sizes of a variable, from the attributes of ReadValue-6 or from its output port."""
     dtype = port_type(read.outputs[0].precision) if read.outputs else None
     shape = None if dtype is None else tuple(None if size < 0 else size for size in read.outputs[0].sizes)
     type_name = read.data.get("variable_type", "dynamic")
@@ -85,7 +85,7 @@ def _declared(name: str, read: Layer, where: str) -> Value:
         shape = None if limits is None else tuple(low if low == high else None for low, high in limits)
     if not read.inputs and (shape is None or dtype is None):
         raise ModelError(
-            f"{where}: {read.title}: variable '{name}' begins with zeros, but the file does not say its type or "
+            f"{where}: {read.title}: variable '{name}' begins with zeros, but the file does not state its type or "
             "its rank; give ReadValue an input or these attributes, and save the model again"
         )
     return Value(name, dtype, shape)

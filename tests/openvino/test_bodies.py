@@ -71,7 +71,11 @@ BAD = [
     ('from-layer="3" to', 'from-layer="2" to', "the body has no Result of layer id 2"),
     ('<input external_port_id="1" internal_layer_id="1"/>', "", "layer 1 has a back edge, but no first value"),
     ('external_port_id="0"', 'external_port_id="7"', "the layer has no input of port id 7"),
-    ('<output external_port_id="2" internal_layer_id="3"/>', "", "1 values leave, but the layer has 2 outputs"),
+    (
+        '<output external_port_id="2" internal_layer_id="3"/>',
+        "",
+        "the port map has 1 output, but the layer has 2",
+    ),
     ('axis="1"', 'axis="one"', "`axis` is 'one'; it must be a whole number"),
     ("</body>", "</body><body/>", "has two <body>"),
     ('internal_layer_id="0"', 'internal_layer_id="1"', "port map of <body>: two <input> lead to layer 1"),

@@ -54,5 +54,5 @@ def test_variables_in_bodies_are_missing():
     file.result(file.layer("If", 8, inputs, body=maps))
     table = check(file.xml)
     assert sorted((row.operator, row.count) for row in table.missing) == [("Assign", 2), ("ReadValue", 2)]
-    assert "jaxops has variables outside of the bodies of If, Loop and TensorIterator only" in str(table)
+    assert "jaxops does not support variables in the bodies of If, Loop and TensorIterator" in str(table)
     assert {row.count for row in table if row.operator == "Assign" and row.status == "function"} == {1}

@@ -170,8 +170,8 @@ def bad(reads=1, assigns=1, inputs=0, opset: int | str = 6, **other):
         (bad(assigns=2), r"layer 3 .* variable 'v' has another Assign, layer 2 'Assign_2'"),
         (bad(reads=2), "variable 'v' has another ReadValue"),
         (bad(variable_id=""), "required attribute `variable_id` is missing"),
-        (bad(variable_shape="..."), "begins with zeros, but the file does not say its type or its rank"),
-        (bad(variable_type="dynamic"), "begins with zeros, but the file does not say its type or its rank"),
+        (bad(variable_shape="..."), "begins with zeros, but the file does not state its type or its rank"),
+        (bad(variable_type="dynamic"), "begins with zeros, but the file does not state its type or its rank"),
         (bad(variable_type="f99"), "`variable_type`: unknown element type 'f99'"),
         (bad(variable_shape="2,x"), "`variable_shape`"),
         (bad(inputs=2), "ReadValue-6 takes 0 to 1 inputs, not 2"),
@@ -195,7 +195,7 @@ def test_what_is_not_supported():
     file.result(file.layer("If", 8, [file.parameter([], "?")], body=maps))
     with pytest.raises(
         UnsupportedError,
-        match="stands in a body; jaxops has variables outside of the bodies of If, Loop and TensorIterator only",
+        match="is in a body; jaxops does not support variables in the bodies of If, Loop and TensorIterator",
     ):
         load(file.xml)
 

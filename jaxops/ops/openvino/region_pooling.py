@@ -1,4 +1,4 @@
-"""Pooling of regions whose bins read channels of their own, or whole elements."""
+"""Pooling of regions: ROIPooling, and PSROIPooling, whose bins read channels of their own."""
 
 __all__ = ["deformable_psroi_pooling", "psroi_pooling", "roi_pooling"]
 
@@ -36,12 +36,13 @@ def roi_pooling(
     output_roi: Ints | None = None,
     method: Method = "max",
 ) -> jax.Array:
-    """Divides each region into bins, and takes the largest element of each bin, or one that is interpolated.
+    """Divides each region into bins, and returns the largest element of each bin, or an interpolated one.
 
     input: (N, C, H, W), floats. coords: (R, 5), same dtype: the image, then x1, y1, x2, y2. Returns
-    (R, C, pooled_h, pooled_w), same dtype. output_roi, output_size: both numbers of bins, which newer files have.
-    method: 'max', as in `max_roi_pool`, of coordinates multiplied by `spatial_scale`; 'bilinear': coordinates are parts
-    of the image, bins are points from the one corner to the other, or a single one in the middle, and a point outside
+    (R, C, pooled_h, pooled_w), same dtype. output_roi, output_size: the numbers of bins along both axes, which newer
+    files have instead.
+    method: 'max', as in `max_roi_pool`, of coordinates multiplied by `spatial_scale`; 'bilinear': coordinates are
+    fractions of the image; bins are points from one corner to the other, or a single one in the middle; a point outside
     of the image gives 0.
     Raises ShapeError, ArgumentError, DTypeError. Source: OpenVINO ROIPooling-2.
 
@@ -74,13 +75,14 @@ def psroi_pooling(
 ) -> jax.Array:
     """Divides each region into bins, each of which reads channels of its own.
 
-    coords: (R, 5), x1, y1, x2, y2 behind the image, of the dtype of input. Returns
+    coords: (R, 5): the image, then x1, y1, x2, y2, of the dtype of input. Returns
     (R, output_dim, group_size, group_size), same dtype.
-    mode: 'average', of input (N, output_dim·group_size², H, W): each bin is the mean of the elements that it touches,
-    in the channel of the result's channel, row and column; regions are rounded, include their last element, and are
-    multiplied by `spatial_scale`. 'bilinear', of input (N, spatial_bins_y·spatial_bins_x·output_dim, H, W): the region
-    is divided into these bins, each reads one of its channels at group_size² points from its first to its last corner,
-    and the result is the mean over the bins; coordinates times `spatial_scale` are parts of the image.
+    mode: 'average', of input (N, output_dim·group_size², H, W): each bin is the mean of the elements that it touches;
+    for each channel, row and column of the result it reads a channel of its own. Regions are rounded, include their
+    last element, and are multiplied by `spatial_scale`. 'bilinear', of input (N,
+    spatial_bins_y·spatial_bins_x·output_dim, H, W): the region is divided into these bins; each reads one of its
+    channels at group_size² points from its first to its last corner, and the result is the mean over the bins.
+    Coordinates times `spatial_scale` are fractions of the image.
     Raises ShapeError, ArgumentError, DTypeError. Source: OpenVINO PSROIPooling-1.
 
     >>> x = jnp.arange(8.0).reshape(1, 2, 2, 2)
@@ -120,14 +122,14 @@ def deformable_psroi_pooling(
     trans_std: float = 1.0,
     part_size: int = 1,
 ) -> jax.Array:
-    """`psroi_pooling` whose bins are moved by offsets, and are the mean of interpolated samples.
+    """Pools as `psroi_pooling` does, with bins that are moved by offsets and are means of interpolated samples.
 
     feature_maps: (N, output_dim·group_size², H, W). coords: (R, 5): the image, x1, y1, x2, y2; a negative image gives
     zeros. offsets: (R, 2·K, part_size, part_size), or None: for each of K groups of channels and each part of the
-    region the way along x and y, in parts of the region's size, times `trans_std`. Floats of one dtype. Returns
-    (R, output_dim, group_size, group_size), same dtype.
+    region, the shift along x and y; it is multiplied by `trans_std` and the size of the region. Floats of one dtype.
+    Returns (R, output_dim, group_size, group_size), same dtype.
     Corners are rounded and multiplied by `spatial_scale`; the last element is included. A bin is the mean of
-    spatial_bins_y·spatial_bins_x samples, without those further outside of the image than half an element.
+    spatial_bins_y·spatial_bins_x samples, without samples more than half an element outside of the image.
     Raises ShapeError, ArgumentError, DTypeError. Source: OpenVINO DeformablePSROIPooling-1.
 
     >>> x = jnp.arange(4.0).reshape(1, 1, 2, 2)
@@ -182,9 +184,10 @@ def _region_sizes(op: str, x: Sizes, coords: Sizes, name: str = "input") -> None
 
 
 def interpolated(rows: Any, image: Any, y: Any, x: Any, channel: Any = None) -> Any:
-    """Images (N, H, W, C) read at coordinates between their elements, which are clipped to the image.
+    """Reads images (N, H, W, C) at coordinates between their elements, which are clipped to the image.
 
-    image, y, x, channel: of one form, or broadcast to it; without `channel` the result has all of them behind.
+    image, y, x, channel: of one shape, or broadcast to it; without `channel` the result has all channels on a last
+    axis.
     """
     total: Any = None
     index = () if channel is None else (channel,)
@@ -198,7 +201,7 @@ def interpolated(rows: Any, image: Any, y: Any, x: Any, channel: Any = None) -> 
 
 
 def _around(coordinates: Any, size: Any) -> list[tuple[Any, Any]]:
-    """The two elements around each coordinate, and their weights."""
+    """Returns the two elements around each coordinate, and their weights."""
     limit = jnp.asarray(size, coordinates.dtype) - 1
     coordinates = jnp.clip(coordinates, jnp.zeros_like(limit), limit)
     low = jnp.floor(coordinates)
@@ -227,7 +230,7 @@ def _bilinear_pooling(operands: tuple[Any, Any], shape: tuple[int, int]) -> Any:
         low, high = boxes[:, 2 - axis, None], boxes[:, 4 - axis, None]
         part = jnp.arange(number, dtype=work)[None] / (number - 1) if number > 1 else jnp.full((1, 1), 0.5, work)
         places = (low + (high - low) * part) * last
-        # At its end a region is its corner itself, whatever rounding made of the way there.
+        # The last point is the corner itself, not a rounded sum of steps.
         places = places.at[:, -1].set(high[:, 0] * last) if number > 1 else places
         axes.append((places, (places >= 0) & (places <= last)))
     (y, y_inside), (z, z_inside) = axes

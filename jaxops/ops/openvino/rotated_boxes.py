@@ -1,4 +1,4 @@
-"""Shared by the operators on rotated boxes: the area that two of them have in common."""
+"""The overlap of rotated boxes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +10,10 @@ from jaxops.dtypes import accumulation_type
 
 
 def rotated_overlaps(boxes: Any) -> Callable[[Any], Any]:
-    """Of the box at an index, its intersection over union with all boxes (S, 5): centre x, y, width, height, angle.
+    """Returns a function from the index of a box to its intersection over union with all boxes, (S,).
 
-    An angle turns x towards y. A box without area overlaps nothing. Half precision is computed in float32.
+    boxes: (S, 5): centre x, y, width, height, and an angle, which turns x towards y. A box without area does not
+    overlap any other. Half precision is computed in float32.
     """
     dtype = boxes.dtype
     boxes = boxes.astype(accumulation_type(dtype))
@@ -20,7 +21,7 @@ def rotated_overlaps(boxes: Any) -> Callable[[Any], Any]:
 
     def overlaps(box: Any) -> Any:
         one = boxes[box][None]
-        # Relative to the centre of the one box, where floats are finer.
+        # Relative to the centre of `box`, where floats are more precise.
         nearer = boxes.at[:, :2].add(-one[:, :2])
         common = _common_area(_corners(one.at[:, :2].set(0)), _corners(nearer))
         union = area + area[box] - common
@@ -31,7 +32,7 @@ def rotated_overlaps(boxes: Any) -> Callable[[Any], Any]:
 
 
 def _corners(boxes: Any) -> Any:
-    """(S, 4, 2): the corners, one after the other along the edge."""
+    """Returns the corners, one after another along the edges: (S, 4, 2)."""
     cosine, sine = jnp.cos(boxes[:, 4])[:, None], jnp.sin(boxes[:, 4])[:, None]
     x, y = (boxes[:, 2 + i, None] * np.asarray([row], boxes.dtype) / 2 for i, row in enumerate(_SIGNS))
     return jnp.stack([x * cosine - y * sine, x * sine + y * cosine], -1) + boxes[:, None, :2]
@@ -45,10 +46,11 @@ def _cross(a: Any, b: Any) -> Any:
 
 
 def _common_area(one: Any, others: Any) -> Any:
-    """(S,): the area of the polygon of all corners in the other box and all crossings of edges.
+    """Returns the area that a box has in common with others, (S,). one: (1, 4, 2). others: (S, 4, 2).
 
-    one: (1, 4, 2). others: (S, 4, 2). A polygon of at most 8 corners, but each may be found several times: they are put
-    in order around their middle, which makes no difference to the area.
+    The common polygon consists of the corners inside the other box, and of the crossings of edges. It has at most 8
+    corners, but each may be found several times; they are sorted around their middle, and repeats do not change the
+    area.
     """
     edges, others_edges = jnp.roll(one, -1, 1) - one, jnp.roll(others, -1, 1) - others
     # p + s·d = q + t·e for each pair of edges.
@@ -70,7 +72,7 @@ def _common_area(one: Any, others: Any) -> Any:
     around = corners - middle
     angle = jnp.where(exists, jnp.arctan2(around[..., 1], around[..., 0]), jnp.inf)
     around = jnp.take_along_axis(around, jnp.argsort(angle, 1)[..., None], 1)
-    # Behind the last corner stands the first, so that what does not exist adds nothing.
+    # Unused entries repeat the first corner, so that they add no area.
     index = jnp.arange(24, dtype=np.int32)[None, :, None]
     around = jnp.where(index < number[..., None], around, around[:, :1])
     doubled = _cross(around, jnp.roll(around, -1, 1)).sum(1)
@@ -78,7 +80,7 @@ def _common_area(one: Any, others: Any) -> Any:
 
 
 def _within(corners: Any, box: Any, edges: Any) -> Any:
-    """(S, 4): whether a corner lies in a box, whose first two edges span it; on its edge counts."""
+    """Returns (S, 4): which corners lie in a box or on its edge. The first two edges span the box."""
     first, last = edges[:, None, 0], -edges[:, None, 3]
     place = corners - box[:, :1]
     along = [(place * side).sum(-1) for side in (first, last)]

@@ -1,4 +1,4 @@
-"""Places in sorted sequences."""
+"""Searches in sorted sequences."""
 
 __all__ = ["bucketize", "search_sorted"]
 
@@ -24,10 +24,10 @@ TRAITS = Traits(precision="exact", differentiable=False)
 def bucketize(
     data: Array, buckets: Array, *, output_type: ElementType = "int64", with_right_bound: bool = True
 ) -> jax.Array:
-    """The bucket of each element: how many boundaries come before it.
+    """Returns the bucket of each element, which is the number of boundaries before it.
 
-    data: any sizes. buckets: (n,), ascending. Real numbers. Returns the sizes of data, of output_type. An element that
-    equals a boundary is before it with `with_right_bound`, else behind it.
+    data: any sizes. buckets: (n,), ascending. Real numbers. Returns the sizes of data, of output_type. An element
+    that equals a boundary counts as before it with `with_right_bound`, else as after it.
     Raises ShapeError, DTypeError. Source: OpenVINO Bucketize-3.
 
     >>> bucketize(jnp.array([[3, 50], [10, -1]]), jnp.array([0, 5, 10])).tolist()
@@ -45,10 +45,11 @@ def bucketize(
 def search_sorted(
     sorted_sequence: Array, values: Array, *, right_mode: bool = False, output_type: ElementType = "int64"
 ) -> jax.Array:
-    """The index at which each value would have to stand in an ascending sequence.
+    """Returns the index at which each value can be inserted into an ascending sequence.
 
     sorted_sequence: (…, n), and values: (…, m) with the same leading axes; or (n,) and any sizes. Real numbers of one
-    dtype. Returns the sizes of values, of output_type. right_mode: behind equal elements, else before them.
+    dtype. Returns the sizes of values, of output_type. right_mode: True for the index after equal elements, False
+    before.
     Raises ShapeError, DTypeError. Source: OpenVINO SearchSorted-15.
 
     >>> search_sorted(jnp.array([1, 3, 3, 5]), jnp.array([3, 6])).tolist()

@@ -1,4 +1,4 @@
-"""Signals from the spectra of their frames."""
+"""The inverse of the short-time Fourier transform."""
 
 __all__ = ["istft"]
 
@@ -38,15 +38,15 @@ def istft(
     center: bool,
     normalized: bool,
 ) -> jax.Array:
-    """The signal of which `data` is the short-time Fourier transform.
+    """Returns the signal whose short-time Fourier transform is `data`.
 
     data: (F, T, 2) or (N, F, T, 2), F = frame_size // 2 + 1: real and imaginary parts of T frames. window: (w,), at
-    most frame_size elements, with zeros on both sides. Floats of one dtype. frame_size, frame_step, signal_length:
+    most frame_size elements; zeros are added on both sides. Floats of one dtype. frame_size, frame_step, signal_length:
     static integers. Returns (length,) or (N, length), same dtype; the length is signal_length, by default
-    (T - 1)·frame_step + frame_size, or with `center` (T - 1)·frame_step. Behind the last frame are zeros.
-    Frames times the window are added where they overlap, and divided by the sum of the squares of their windows; 0
-    where that is 0. center: the first frame_size // 2 elements are dropped. normalized: the frames were divided by
-    sqrt(frame_size).
+    (T - 1)·frame_step + frame_size, or with `center` (T - 1)·frame_step. Zeros follow the last frame.
+    Overlapping frames times the window are added, and divided by the sum of the squares of their windows; the result is
+    0 where that sum is 0. center: the first frame_size // 2 elements are dropped. normalized: the frames were divided
+    by sqrt(frame_size).
     Raises ShapeError, ArgumentError, DTypeError, StaticError. Source: OpenVINO ISTFT-16.
 
     >>> spectrum = jnp.stack([jnp.fft.rfft(jnp.array([1.0, 2.0])).real, jnp.zeros(2)], -1)[:, None]

@@ -1,4 +1,4 @@
-"""Strings as bytes and where they begin and end; no program can hold them otherwise."""
+"""Strings as bytes, with the places where each begins and ends: the only form that a compiled program can hold."""
 
 __all__ = ["string_tensor_pack", "string_tensor_unpack"]
 
@@ -16,11 +16,11 @@ TRAITS = Traits(foldable=True)
 
 
 def string_tensor_pack(begins: Static, ends: Static, symbols: Static) -> np.ndarray:
-    """Strings of bytes in UTF-8.
+    """Makes strings from bytes in UTF-8.
 
-    begins, ends: static, any sizes, integers: where each string begins, and where it ends, in symbols: (n,), uint8.
+    begins, ends: static, any sizes, integers: where each string begins and ends in symbols, (n,), uint8, static.
     Returns strings, in the sizes of begins.
-    Raises ShapeError, DTypeError, BoundsError; ArgumentError for bytes that are no UTF-8; StaticError.
+    Raises ShapeError, DTypeError, BoundsError; ArgumentError for bytes that are not UTF-8; StaticError.
     Source: OpenVINO StringTensorPack-15.
 
     >>> string_tensor_pack((0, 5), (5, 13), np.frombuffer(b"IntelOpenVINO", np.uint8)).tolist()
@@ -47,7 +47,7 @@ def string_tensor_pack(begins: Static, ends: Static, symbols: Static) -> np.ndar
 
 
 def string_tensor_unpack(data: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The bytes of strings in UTF-8, and where each begins and ends.
+    """Returns the bytes of strings in UTF-8, and where each string begins and ends.
 
     data: strings (static), any sizes. Returns begins and ends, int32, in the sizes of data, and symbols, (n,), uint8.
     Raises DTypeError for anything but strings; ShapeError. Source: OpenVINO StringTensorUnpack-15.

@@ -21,11 +21,11 @@ TRAITS = Traits(precision="exact", differentiable=False)
 
 
 def ctc_greedy_decoder(data: Array, sequence_mask: Array, *, ctc_merge_repeated: bool = True) -> jax.Array:
-    """The likeliest class of each step, without blanks, and without repetitions.
+    """Returns the likeliest class of each step, without blanks and repetitions.
 
     data: (T, N, C), floats, the last class is the blank. sequence_mask: (T, N), same dtype: 0 from the end of a
-    sequence on. Returns (N, T, 1, 1), same dtype: the classes, then -1. ctc_merge_repeated: a class that follows itself
-    at once counts once.
+    sequence on. Returns (N, T, 1, 1), same dtype: the classes, padded with -1. ctc_merge_repeated: True drops a
+    class that directly follows itself.
     Raises ShapeError, DTypeError. Source: OpenVINO CTCGreedyDecoder-1.
 
     >>> scores = jax.nn.one_hot(jnp.array([[0], [0], [2], [0], [1]]), 3)
@@ -48,10 +48,10 @@ def ctc_greedy_decoder_seq_len(
     classes_index_type: ElementType = "int32",
     sequence_length_type: ElementType = "int32",
 ) -> tuple[jax.Array, jax.Array]:
-    """The likeliest class of each step, without blanks, and without repetitions; and how many they are.
+    """Returns the likeliest class of each step, without blanks and repetitions, and the number of these classes.
 
     data: (N, T, C), floats. sequence_length: (N,), integers. blank_index: one integer; None: C - 1. Returns (N, T), of
-    classes_index_type: the classes, then -1; and (N,), of sequence_length_type. merge_repeated: as in
+    classes_index_type: the classes, padded with -1; and (N,), of sequence_length_type. merge_repeated: as in
     `ctc_greedy_decoder`.
     Raises ShapeError, DTypeError. Source: OpenVINO CTCGreedyDecoderSeqLen-6.
 
@@ -74,7 +74,7 @@ def ctc_greedy_decoder_seq_len(
 
 
 def _decoded(best: Any, exists: Any, blank: Any, merged: bool) -> tuple[Any, Any]:
-    """(N, T) the classes that remain, then -1, and their numbers, of the best classes (N, T)."""
+    """Returns the classes that remain of the best classes (N, T), padded with -1, and how many there are."""
     keep = exists & (best != blank)
     if merged:
         before = jnp.concatenate([jnp.full_like(best[:, :1], -1), best[:, :-1]], 1)
@@ -83,7 +83,7 @@ def _decoded(best: Any, exists: Any, blank: Any, merged: bool) -> tuple[Any, Any
 
 
 def _compacted(x: Any, keep: Any) -> tuple[Any, Any]:
-    """(N, T): the elements to keep of each row, then -1; and how many they are."""
+    """Returns the kept elements of each row, (N, T), padded with -1, and how many there are."""
     place = jnp.where(keep, jnp.cumsum(keep.astype(np.int32), 1) - 1, x.shape[1])
     row = lax.broadcasted_iota(np.int32, x.shape, 0)
     return jnp.full_like(x, -1).at[row, place].set(x, mode="drop"), keep.sum(1, dtype=np.int32)
@@ -122,14 +122,14 @@ def ctc_loss(
     ctc_merge_repeated: bool = True,
     unique: bool = False,
 ) -> jax.Array:
-    """The negative logarithm of the probability of labels, over all paths that decode to them.
+    """Returns the negative logarithm of the probability of labels, summed over all paths that decode to them.
 
     logits: (N, T, C), floats. logit_length: (N,), integers: the steps of each sequence. labels: (N, T), integers in
-    [0, C), none is the blank. label_length: (N,), integers. blank_index: one integer; None: C - 1. Returns (N,), the
-    dtype of logits; infinity where there is no path.
-    A path has a class for each step; without its blanks, and with `ctc_merge_repeated` without repetitions, it must be
-    the labels. preprocess_collapse_repeated: repeated labels count once. unique: each label counts once, at its first
-    place.
+    [0, C) without the blank. label_length: (N,), integers. blank_index: one integer; None: C - 1. Returns (N,), the
+    dtype of logits; infinity if there is no path.
+    A path has a class for each step. With `ctc_merge_repeated` its repetitions are merged; then its blanks are dropped,
+    and it must equal the labels. preprocess_collapse_repeated: directly repeated labels count once. unique: each label
+    counts once, at its first place.
     Raises ShapeError, DTypeError. Source: OpenVINO CTCLoss-4.
 
     >>> loss = ctc_loss(jnp.zeros((1, 2, 2)), jnp.array([2]), jnp.array([[0, 0]]), jnp.array([1]))
@@ -151,7 +151,7 @@ def ctc_loss(
     return _ctc_loss((scores, *others), collapsed, merged, flag(op, "unique", unique))
 
 
-# The logarithm of nothing: with infinities, the derivative of the sum of two of them would be NaN.
+# Stands for log(0): with -inf, the derivative of the sum of two probabilities of 0 would be NaN.
 _NOTHING = -1e30
 
 
@@ -194,7 +194,7 @@ def _shifted(x: Any, first: Any) -> Any:
 
 
 def _plain(labels: Any) -> tuple[Any, Any, Any]:
-    """Paths without repetitions: the state k has the first k labels."""
+    """Returns the states of paths without merged repetitions: state k has the first k labels."""
     n, number = labels.shape
     nothing = jnp.full((n, 1), _NOTHING, np.float32)
     start = jnp.concatenate([jnp.zeros((n, 1), np.float32), jnp.full((n, number), _NOTHING, np.float32)], 1)
@@ -207,7 +207,7 @@ def _plain(labels: Any) -> tuple[Any, Any, Any]:
 
 
 def _merging(labels: Any) -> tuple[Any, Any, Any]:
-    """Paths whose repetitions count once: the states with k labels and a blank behind, and with the last label."""
+    """Returns the states of paths with merged repetitions: k labels that end with a blank, or with the last label."""
     n, number = labels.shape
     blanks = jnp.concatenate([jnp.zeros((n, 1), np.float32), jnp.full((n, number), _NOTHING, np.float32)], 1)
     ends = jnp.full((n, number), _NOTHING, np.float32)

@@ -1,4 +1,4 @@
-"""Convolutions in OpenVINO's words, of binary filters and of places that move, and patches of an image."""
+"""Deformable and binary convolution with OpenVINO's attributes, and patches of images."""
 
 __all__ = ["binary_convolution", "deformable_convolution", "extract_image_patches"]
 
@@ -42,13 +42,13 @@ def deformable_convolution(
     deformable_group: int = 1,
     bilinear_interpolation_pad: bool = False,
 ) -> jax.Array:
-    """`deform_conv` in OpenVINO's words.
+    """Convolves at moved places, as `deform_conv` does, with OpenVINO's attributes.
 
     data: (N, C, H, W). offsets: (N, deformable_group·kH·kW·2, oH, oW). filters: (O, C/group, kH, kW). mask:
     (N, deformable_group·kH·kW, oH, oW), or None. Floats of one dtype. Returns (N, O, oH, oW), same dtype.
-    bilinear_interpolation_pad: True interpolates with zeros outside of data; else an element is read inside of data
-    alone, [0, H) and [0, W), and behind the last one it is the last one.
-    auto_pad: but for 'explicit' takes the place of pads_begin and pads_end.
+    bilinear_interpolation_pad: True interpolates with zeros outside of data. False reads only places in [0, H) and
+    [0, W), and the last element for places after it.
+    auto_pad: if it is not 'explicit', pads_begin and pads_end are ignored.
     Raises ShapeError, ArgumentError, DTypeError. Source: OpenVINO DeformableConvolution-1 and 8.
 
     >>> how = dict(strides=(1, 1), pads_begin=(0, 0), pads_end=(0, 0), dilations=(1, 1))
@@ -89,12 +89,12 @@ def binary_convolution(
     pad_value: float,
     auto_pad: AutoPad = "explicit",
 ) -> jax.Array:
-    """Convolution of zeros and ones, where 0 stands for -1.
+    """Convolves zeros and ones, where 0 stands for -1.
 
     data: (N, C, H, W), any numbers, each 0 or 1. filters: (O, C, kH, kW), any type, each 0 or 1. Returns
-    (N, O, oH, oW), same dtype as data: for each window, how many elements equal those of the filter, less how many do
-    not. pad_value: of the elements around data, 0 or 1; another number equals no element.
-    auto_pad: but for 'explicit' takes the place of pads_begin and pads_end.
+    (N, O, oH, oW), same dtype as data: for each window, the number of elements that equal those of the filter minus
+    the number of those that do not. pad_value: of the elements around data, 0 or 1; another number equals no element.
+    auto_pad: if it is not 'explicit', pads_begin and pads_end are ignored.
     Raises ShapeError, ArgumentError, DTypeError. Source: OpenVINO BinaryConvolution-1.
 
     >>> how = dict(strides=(1, 1), pads_begin=(0, 0), pads_end=(0, 0), dilations=(1, 1), mode="xnor-popcount")
@@ -120,7 +120,7 @@ def _binary_convolution(operands: tuple[Any, Any], windows: Windows, pad_value: 
     is_bit = pad_value in (0, 1)
     padded = lax.pad(2 * x.astype(np.float32) - 1, np.float32(2 * pad_value - 1 if is_bit else 0), pads)
     y = conv(padded, signed, strides=windows.strides, dilations=windows.dilations)
-    if not is_bit:  # each padded element differs from that of the filter
+    if not is_bit:  # each padded element differs from the filter's element
         around = lax.pad(jnp.zeros_like(x, np.float32), np.float32(-1), pads)
         y = y + conv(around, jnp.ones_like(signed), strides=windows.strides, dilations=windows.dilations)
     sizes = (x.shape[0], w.shape[0], *windows.sizes)
@@ -129,11 +129,11 @@ def _binary_convolution(operands: tuple[Any, Any], windows: Windows, pad_value: 
 
 @operator(kind="movement")
 def extract_image_patches(data: Array, *, sizes: Ints, strides: Ints, rates: Ints, auto_pad: SamePad) -> jax.Array:
-    """Puts the elements of each window of an image behind one another.
+    """Returns the elements of each window of an image along the axis of channels.
 
-    data: (N, C, H, W), any dtype. sizes, strides, rates: of the windows, their steps, and the steps between their
-    elements, along both axes. Returns (N, kH·kW·C, oH, oW), same dtype: row by row of the window, with the channels
-    innermost. auto_pad: zeros around data, as for convolutions.
+    data: (N, C, H, W), any dtype. sizes, strides, rates: the sizes of windows, the steps between windows, and the
+    steps between their elements, along both axes. Returns (N, kH·kW·C, oH, oW), same dtype: row by row of the window,
+    with the channels innermost. auto_pad: zeros around data, as for convolutions.
     Raises ShapeError, ArgumentError. Source: OpenVINO ExtractImagePatches-3.
 
     >>> x = jnp.arange(6).reshape(1, 1, 2, 3)
@@ -170,7 +170,9 @@ def _windows(op: str, x: Sizes, kernel: Sizes, auto_pad: Any, pads: Any, strides
     begin, end = (ints(op, name, v) for name, v in zip(("pads_begin", "pads_end"), pads, strict=True))
     for name, values in (("pads_begin", begin), ("pads_end", end), ("kernel", kernel)):
         if len(values) != 2:
-            raise ShapeError(f"{op}: `{name}` {shape_text(values)} must be two numbers, for rows and columns")
+            raise ShapeError(
+                f"{op}: `{name}` {shape_text(values)} must be two numbers, one for rows and one for columns"
+            )
     if min(kernel) < 1:
         raise ArgumentError(f"{op}: a window of {shape_text(kernel)} has no elements")
     explicit = padding == "EXPLICIT"

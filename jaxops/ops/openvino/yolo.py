@@ -34,10 +34,11 @@ def region_yolo(
     """Turns the numbers of each region into coordinates, objectness and probabilities of classes.
 
     data: (N, R·(coords + 1 + classes), H, W), floats; channels: for each of R regions its coordinates, its objectness
-    and its classes. The first two coordinates and the objectness become their logistic function, the other coordinates
-    stay. do_softmax: the classes of a region become their softmax, R is `num`, and the axes from `axis` to `end_axis`
-    become one. Else they become their logistic functions, R is the number of `mask`, and the result has four axes.
-    anchors: not looked at; who decodes the boxes needs them.
+    and its classes. The sigmoid is applied to the first two coordinates and the objectness; other coordinates are kept.
+    do_softmax True: the softmax is applied to the classes of a region, R is `num`, and the axes from `axis` to
+    `end_axis` are flattened. False: the sigmoid is applied to classes, R is the length of `mask`, and the result has
+    four axes.
+    anchors: ignored here; they are for decoding the boxes.
     Raises ShapeError, ArgumentError, AxisError, DTypeError. Source: OpenVINO RegionYolo-1.
 
     >>> region_yolo(jnp.zeros((1, 6, 1, 1)), axis=1, end_axis=3, coords=4, classes=1, num=1).tolist()
@@ -75,7 +76,7 @@ def _region_yolo(x: jax.Array, number: int, coords: int, classes: int, normalize
 
 @operator(kind="movement")
 def reorg_yolo(data: Array, *, stride: int) -> jax.Array:
-    """Makes channels of pixels in the order of Darknet's layer, which is not that of `space_to_depth`.
+    """Moves pixels to channels in the order of Darknet's layer, which differs from that of `space_to_depth`.
 
     data: (N, C, H, W), any dtype; C is a multiple of stride², H and W are multiples of stride. Returns
     (N, C·stride², H / stride, W / stride), same dtype: the elements of an image, read as C / stride² channels of
