@@ -60,7 +60,7 @@ def inputs(model: Any, options: argparse.Namespace) -> list[Any]:
 def _files(options: argparse.Namespace, names: Sequence[str]) -> dict[str, str]:
     """The files by the names of their inputs."""
     if len(options.files) > len(names):
-        raise ArgumentError(f"{amount(len(options.files), 'file')}, but the model's inputs are {names}")
+        raise ArgumentError(f"got {amount(len(options.files), 'file')}, but the model's inputs are {names}")
     files = dict(zip(names, options.files, strict=False))
     for name, file in pairs(options.input, "--input").items():
         if name not in names:

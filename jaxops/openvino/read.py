@@ -115,9 +115,8 @@ class _Net:
         values = tuple(map(self._input, parameters))
         variables = pairs(linked, self._reader.where, self._is_body)
         values += tuple(map(self._before, variables))
-        asked = (
-            {} if self._is_body else dict(map(self._asked, reversed(results)))
-        )  # if two Results read one output, the first one names it
+        # Reversed, so that the first of two Results that read one output names it.
+        asked = {} if self._is_body else dict(map(self._asked, reversed(results)))
         constants = [layer for layer in linked.needed if is_constant(layer)]
         layers = [layer for layer in linked.needed if not is_constant(layer) and layer.type.lower() not in _ENDS]
         decompressions = [layer for layer in layers if is_decompression(layer, linked)]

@@ -137,9 +137,8 @@ def fake_quantize(
     )
     steps = scalar_like(x, levels - 1)
     one, width = scalar_like(x, 1), ops.sub(high, low)
-    divisor = ops.where(
-        ops.equal(width, scalar_like(x, 0)), one, width
-    )  # if the limits are equal, only the comparisons below decide
+    # If the limits are equal, only the comparisons below decide.
+    divisor = ops.where(ops.equal(width, scalar_like(x, 0)), one, width)
     places = ops.round(ops.mul(ops.div(ops.sub(x, low), divisor), steps))
     inside = ops.add(ops.mul(ops.div(places, steps), ops.sub(out_high, out_low)), out_low)
     above = ops.where(ops.greater(x, ops.max([low, high])), out_high, inside)

@@ -45,8 +45,8 @@ def experimental_detectron_prior_grid_generator(
     """Lays boxes around the centre of each cell of a grid.
 
     priors: (P, 4), floats: x1, y1, x2, y2 from the centre. feature_map: (1, C, H, W), im_data: (1, C, h, w), any dtype;
-    only their sizes are used. Returns (H·W·P, 4), or with `flatten` False (H, W, P, 4), of the dtype of
-    priors. h, w: size of the grid; 0: H and W. stride_x, stride_y: size of a cell; 0: size of the image / size of the
+    only their sizes are used. Returns (H·W·P, 4), or with `flatten` False (H, W, P, 4), of the dtype of priors.
+    h, w: size of the grid; 0: H and W. stride_x, stride_y: size of a cell; 0: size of the image / size of the
     grid. If the grid is smaller than H × W, the remaining boxes are zeros.
     Raises ShapeError, ArgumentError, DTypeError. Source: OpenVINO ExperimentalDetectronPriorGridGenerator-6.
 
@@ -123,8 +123,8 @@ def experimental_detectron_generate_proposals_single_image(
     y2. deltas: (A·4, H, W): dx, dy, and the logarithms of width and height. scores: (A, H, W). Floats of one dtype.
     Returns (post_nms_count, 4) boxes and (post_nms_count,) scores, same dtype, padded with zeros.
     Boxes include their last pixel, and are cut at the image; boxes smaller than `min_size` are dropped. Of the
-    `pre_nms_count` best boxes, those that overlap a better one by more than `nms_threshold` are dropped; there, boxes
-    end at their last pixel. Boxes with equal scores keep their order.
+    `pre_nms_count` best boxes, those that overlap a better one by more than `nms_threshold` are dropped, where a box is
+    x2 - x1 wide and y2 - y1 high. Boxes with equal scores keep their order.
     Raises ShapeError, ArgumentError, DTypeError.
     Source: OpenVINO ExperimentalDetectronGenerateProposalsSingleImage-6.
 
