@@ -39,10 +39,10 @@ _NAMES = ("x", "w", "r", "b", "initial_h", "initial_c", "p", "qw", "mw", "v", "m
 
 
 def _attention_size(op: str, directions: int, x: Sizes, w: Sizes, r: Sizes, shapes: Mapping[str, Any]) -> Dim:
-    """The number of elements that a step reads from the memory.
+    """Returns A, the number of elements that a step reads from the memory.
 
     shapes: the sizes of m (B, T, depth), mw (D, depth, attn), qw (D, hidden, attn), v (D, attn), aw (D, depth + hidden,
-    n) or None, and memory_seq_lens (B,) or None. w is (D, 4 · hidden, input + those elements).
+    n) or None, and memory_seq_lens (B,) or None. w is (D, 4 · hidden, input + A).
     """
     m, mw, aw = shapes["m"], shapes["mw"], shapes["aw"]
     for name, sizes, axes in (("x", x, 3), ("r", r, 3), ("w", w, 3), ("m", m, 3), ("mw", mw, 3), ("aw", aw, 3)):
@@ -94,15 +94,15 @@ def attn_lstm(
     hidden_size: int | None = None,
     input_forget: int = 0,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """`jaxops.lstm` whose steps also read a context that the step before took from a memory, by Bahdanau's attention.
+    """Runs an LSTM whose steps also read a context, which the step before took from a memory by Bahdanau's attention.
 
     x: (steps, batch, input). w: (D, 4 · hidden, input + A), for the input and the A elements from the memory. m: the
-    memory (batch, T, depth), of which memory_seq_lens, integers (batch,), of 1 to T, rows count. mw: (D, depth, n),
-    qw: (D, hidden, n) and v: (D, n), which must be given: row t has the score v · tanh(m[t]·mw + h·qw), h being the
-    hidden state after the step; the softmax of the scores weights the rows, and their sum is the context. aw:
-    (D, hidden + depth, A) makes of h and the context what the next step reads; without it that is the context, and
-    A is depth. The first step reads zeros. Everything is computed in float32, or float64.
-    All else, the results (Y, Y_h, Y_c) and the exceptions, as in `lstm` with layout 0.
+    memory (batch, T, depth). memory_seq_lens: integers (batch,) in [1, T], the numbers of rows in use. mw:
+    (D, depth, n), qw: (D, hidden, n) and v: (D, n) must be given. With h, the hidden state after the step, row t has
+    the score v · tanh(m[t]·mw + h·qw); the context is the sum of the rows, weighted by the softmax of the scores. aw:
+    (D, hidden + depth, A) turns h and the context into the A elements for the next step; without it they are the
+    context, and A is depth. The first step reads zeros. Everything is computed in float32, or float64.
+    The rest, the results (Y, Y_h, Y_c) and the exceptions are as in `jaxops.lstm` with layout 0.
     Source: com.microsoft AttnLSTM, opset 1.
 
     >>> x, m = jnp.ones((2, 1, 2)), jnp.ones((1, 3, 4))

@@ -20,10 +20,10 @@ from jaxops.static import Array, jit_if_concrete
 
 
 def bias_add(x: Array, bias: Bias[Array], skip: Array) -> jax.Array:
-    """x + bias + skip, where bias is added to the last axis.
+    """Adds bias, along the last axis, and skip: x + bias + skip.
 
     x, skip: (…, C), floating-point. bias: (C,). One dtype. Returns an array like x.
-    Raises ShapeError for another bias or skip, DTypeError. Source: com.microsoft BiasAdd, opset 1.
+    Raises ShapeError for a bias or skip of another shape, DTypeError. Source: com.microsoft BiasAdd, opset 1.
 
     >>> bias_add(jnp.zeros((1, 2)), jnp.array([1.0, 2.0]), jnp.ones((1, 2))).tolist()
     [[2.0, 3.0]]
@@ -59,17 +59,17 @@ def _gated_add(operands: tuple[jax.Array, ...]) -> jax.Array:
     info = jnp.finfo(x.dtype)
     wide = accumulation_type(x.dtype)
     product = y.astype(wide) * broadcast_to(gate, x.shape).astype(wide)
-    # Said in float32, as XLA would keep a narrow product unrounded, and some CPUs multiply and add float16 at once.
+    # Rounded in float32, as XLA may keep a narrow product unrounded, and some CPUs fuse products and sums of float16.
     return x + lax.reduce_precision(product, info.nexp, info.nmant).astype(x.dtype)
 
 
 @operator(kind="activation", precision="float32")
 def bias_softmax(data: Array, bias: Bias[Array], *, axis: int = 1, is_inner_broadcast: int) -> jax.Array:
-    """The softmax of data + bias over all axes from `axis` on, together.
+    """Returns the softmax of data + bias, over all axes from `axis` on together.
 
     data: floating-point. bias: of data's dtype; its last axes are those of data from `axis` on, and the number
-    of its rows divides that of data. is_inner_broadcast: 1 uses each row of bias for neighbouring rows of data, 0
-    repeats all rows of bias in turn. Returns an array like data.
+    of its rows divides that of data. is_inner_broadcast: 1 uses each row of bias for several neighbouring rows of
+    data, 0 repeats the rows of bias in turn. Returns an array like data.
     Raises ShapeError when the rows of bias do not divide those of data, AxisError, DTypeError, ArgumentError.
     Source: com.microsoft BiasSoftmax, opset 1.
 
@@ -101,10 +101,10 @@ def bias_dropout(
     rng: Any = None,
     return_mask: SecondOutput = False,
 ) -> Any:
-    """The dropout of data + bias, plus a residual.
+    """Returns dropout(data + bias) + residual.
 
     data: (…, C), floating-point. bias: (C,), or the shape of data. residual: the shape of data; None is 0. One dtype.
-    ratio, training_mode, seed, rng, return_mask: as in `dropout`: without training nothing is dropped.
+    ratio, training_mode, seed, rng, return_mask: as in `dropout`; without training_mode nothing is dropped.
     Raises ShapeError, DTypeError, and what `dropout` raises. Source: com.microsoft BiasDropout, opset 1.
 
     >>> bias_dropout(jnp.zeros((1, 2)), jnp.array([1.0, 2.0]), jnp.ones((1, 2))).tolist()

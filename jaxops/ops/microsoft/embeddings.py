@@ -25,7 +25,7 @@ from jaxops.static import Array, Dim, Sizes, jit_if_concrete, known
 
 
 def _table_width(op: str, name: str, sizes: Sizes, width: Dim | None = None) -> Dim:
-    """The width of a table of vectors, one a row; it must be `width` where that is given."""
+    """Returns the width of a table with one vector per row, which must be `width` if that is given."""
     must_fit(op, name, sizes, ("rows", "width" if width is None else width))
     return sizes[1]
 
@@ -66,7 +66,7 @@ def embed_layer_normalization(
     mask_index_type: int | None = None,
     return_all: SecondOutput = False,
 ) -> Any:
-    """The layer normalization of the sum of word, position and segment embeddings.
+    """Adds word, position and segment embeddings, and normalizes each sum.
 
     input_ids, segment_ids, mask: (N, S), integers. position_ids: (N, S) or (1, S); None is 0 to S - 1. The tables:
     (rows, C). gamma, beta: (C,), all of one floating dtype. segment_ids and segment_embedding are given together.
@@ -82,7 +82,7 @@ def embed_layer_normalization(
     op = "embed_layer_normalization"
     named_tables = {"word_embedding": word_embedding, "position_embedding": position_embedding}
     if (segment_ids is None) != (segment_embedding is None):
-        raise ShapeError(f"{op}: `segment_ids` and `segment_embedding` go together; one of them is missing")
+        raise ShapeError(f"{op}: `segment_ids` and `segment_embedding` must be given together; one of them is missing")
     if segment_embedding is not None:
         named_tables["segment_embedding"] = segment_embedding
     *tables, scale, shift = traced_operands(op, (*named_tables.values(), gamma, beta), "floating-point")
@@ -110,7 +110,7 @@ def embed_layer_normalization(
 
 
 def _rows(tables: Sequence[jax.Array], indices: Sequence[jax.Array]) -> list[jax.Array]:
-    """The rows of each table at its indices, broadcast to each other."""
+    """Returns the rows of each table at its indices, broadcast to each other."""
     looked_up = [as_traced(gather(table, index)) for table, index in zip(tables, indices, strict=True)]
     sizes = jnp.broadcast_shapes(*(rows.shape for rows in looked_up))
     return [broadcast_to(rows, sizes) for rows in looked_up]
@@ -120,7 +120,7 @@ def _rows(tables: Sequence[jax.Array], indices: Sequence[jax.Array]) -> list[jax
 def torch_embedding(
     weight: Weight[Array], indices: Array, padding_idx: Static = None, scale_grad_by_freq: Static = None
 ) -> jax.Array:
-    """The rows of `weight` at `indices`.
+    """Returns the rows of `weight` at `indices`.
 
     weight: (rows, C), any dtype. indices: any shape, integers. Returns (…, C), same dtype.
     padding_idx: static, one integer: no gradient flows to that row; None or a negative one means no row.
@@ -158,13 +158,13 @@ def word_conv_embedding(
     conv_window_size: int | None = None,
     embedding_size: int | None = None,
 ) -> jax.Array:
-    """A vector for each word: the largest tanh of a convolution over the vectors of its letters.
+    """Returns a vector for each word: the largest tanh of a convolution over the vectors of its letters.
 
     sequence: (words, letters), int32; a word ends where letters are 0. w: (M, 1, width, size), filters. b: (M,).
     c: (rows, size), the vectors of letters. Floats of one dtype. Returns (words, M), same dtype; a word that begins
-    with 0 gives zeros, where onnxruntime leaves uninitialized memory. For a word shorter than the
-    filters, the letters behind it count too, up to their width.
-    char_embedding_size, conv_window_size, embedding_size: size, width and M again, to be checked; None checks nothing.
+    with 0 gives zeros, for which onnxruntime leaves uninitialized memory. For a word shorter than the filters, letters
+    after its end count too, up to the width of the filters.
+    char_embedding_size, conv_window_size, embedding_size: must equal size, width and M, if given.
     Raises ShapeError when the shapes do not fit, DTypeError. Source: com.microsoft WordConvEmbedding, opset 1.
 
     >>> letters, table = jnp.array([[1, 0], [1, 1]]), jnp.array([[0.0], [100.0]])
@@ -189,7 +189,7 @@ def _word_conv_embedding(operands: tuple[jax.Array, ...]) -> jax.Array:
     wide, width = accumulation_type(w.dtype), w.shape[2]
     length = jnp.where(letters[:, 0] > 0, jnp.sum(letters > 0, 1, dtype=np.int32), 0)
     reach = jnp.maximum(length, width)
-    # The letters behind the word have vectors of zeros.
+    # Letters after the end of the word have vectors of zeros.
     positions = lax.broadcasted_iota(np.int32, letters.shape, 1)
     vectors = as_traced(gather(c.astype(wide), letters)) * (positions < reach[:, None])[..., None].astype(wide)
     convolved = lax.conv_general_dilated(

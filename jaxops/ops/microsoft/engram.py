@@ -51,10 +51,10 @@ def n_gram_hash_mapping(
 
     input_ids: (B, L), int32 or int64; the other operands have its type. multipliers: at least N numbers, N being the
     max_ngram_size; the first one is that of the last id. vocab_sizes: ((N - 1) · n_head_per_ngram,), positive: the
-    moduli of the pairs, then of the triples, and so on. past_ids: (B, N - 1), the ids before the first ones, of which
-    None has none. head_offsets: as many as vocab_sizes, added to the hashes.
-    Where there is no id, pad_id stands, or eos_token_id, one number, if that is given. reset_on_eos: 1 lets no n-gram
-    reach back over an eos_token_id. segment_ids: int32 (B, L); no n-gram reaches into another segment of input_ids.
+    moduli of the pairs, then of the triples, and so on. past_ids: (B, N - 1), the ids before the first ones; None:
+    there are none. head_offsets: of the shape of vocab_sizes, added to the hashes.
+    A missing id counts as eos_token_id, one number, or as pad_id without it. reset_on_eos: 1 lets no n-gram reach back
+    over an eos_token_id. segment_ids: int32 (B, L); no n-gram reaches into another segment of input_ids.
     Returns the hashes (B, L, (N - 1) · n_head_per_ngram) and the last ids (B, N - 1), the past_ids of a next call.
 
     The products wrap to the type of the ids. With x64 off traced int64 numbers are int32, and so are their products; a
@@ -94,7 +94,7 @@ def _ids(op: str, *values: Any) -> tuple[Any, ...]:
     wide = [name for name in static if present[name].dtype != canonical(present[name].dtype)]
     if wide and len(static) < len(present):
         raise OutOfRangeError(
-            f"{op}: `{wide[0]}` is {present[wide[0]].dtype.name}, but others are traced, and products of 64 bits need "
+            f"{op}: `{wide[0]}` is {present[wide[0]].dtype.name}, but other operands are traced; 64-bit products need "
             f"x64; turn it on with jax.config.update('jax_enable_x64', True), or hash ids of int32"
         )
     unified = dict(zip(present, unify(op, tuple(present.values()), tuple(f"{name} " for name in present)), strict=True))
@@ -157,7 +157,7 @@ def _hashed(
 ) -> Any:
     """The hashes of n-grams of 2, 3, … tokens. tokens, groups: the ids and segments 0, 1, 2, … places before each.
 
-    eos: the id that no n-gram reaches back over, if there is one.
+    eos: an id that no n-gram reaches back over; None for none.
     """
     multipliers, moduli, offsets = tables
     lead = (1,) * tokens[0].ndim
@@ -194,16 +194,16 @@ def varlen_n_gram_hash_mapping(
     reset_on_eos: int = 0,
     state_update_capacity: int = 0,
 ) -> tuple[Array | None, ...]:
-    """`n_gram_hash_mapping` of a packed batch: no n-gram reaches into another sequence.
+    """Hashes n-grams as `n_gram_hash_mapping` does, in a packed batch: no n-gram reaches into another sequence.
 
     input_ids: (T,), the ids of all B sequences. cumulative_sequence_length: int32 (B + 1,), the sums of the first
-    lengths, each at least 1; traced ones that do not fit T give numbers without meaning. past_ids: (B, N - 1).
+    lengths, each at least 1; traced ones that do not fit T give meaningless results. past_ids: (B, N - 1).
     segment_ids: int32 (T,). past_segment_ids: int32 (B, N - 1), the segments of past_ids, which count as well.
     state_update_capacity: C in 0 to 8; capture_count, int32 (B,), must be given exactly if it is positive.
     The other operands are those of `n_gram_hash_mapping`.
-    Returns the hashes (T, (N - 1) · n_head_per_ngram), the last ids of each sequence (B, N - 1), with segment_ids or C
-    their segments (B, N - 1), None without segment_ids, and with C the last ids after each of the first capture_count
-    tokens (B, C, N - 1), pad_id behind them.
+    Returns the hashes (T, (N - 1) · n_head_per_ngram) and the last ids of each sequence (B, N - 1). With segment_ids or
+    C > 0 the segments of the last ids follow, (B, N - 1), or None without segment_ids; with C > 0 also the last ids
+    after each of the first capture_count tokens, (B, C, N - 1), padded with pad_id.
     Raises ShapeError, DTypeError, ArgumentError, OutOfRangeError.
     Source: com.microsoft VarlenNGramHashMapping, opset 1.
 
@@ -277,12 +277,12 @@ def engram_gate(
     *,
     epsilon: float = 1e-5,
 ) -> Any:
-    """A value times a gate for each of G streams: how well the key fits the query.
+    """Multiplies a value by a gate for each of G streams, which says how well the key fits the query.
 
-    key, query: (B, L, G, H), floats of one dtype, as all operands. value: (B, L, H). The gate is
-    sigmoid(sign(d) · sqrt(max(abs(d), 1e-6))), where d is the product of key and query, summed over H and divided by
-    sqrt(H); each is divided by the root of its mean square before, and scaled by key_norm_scale and query_norm_scale,
-    (G, H). epsilon: is added to the mean squares.
+    key, query: (B, L, G, H), value: (B, L, H), floats; all operands are of one dtype. key and query are divided by the
+    root of their mean square over H, and scaled by key_norm_scale and query_norm_scale, (G, H). With d, their product
+    summed over H and divided by sqrt(H), the gate is sigmoid(sign(d) · sqrt(max(abs(d), 1e-6))). epsilon: is added to
+    the mean squares.
     Returns gate · value (B, L, G, H); with conv_norm_scale, (G, H), that, and the same divided by the root of its mean
     square and scaled by conv_norm_scale. 16-bit types are computed in float32.
     Raises ShapeError when the shapes do not fit, DTypeError. Source: com.microsoft EngramGate, opset 1.

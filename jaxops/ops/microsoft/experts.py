@@ -1,4 +1,4 @@
-"""Mixtures of experts: each token goes through k of many layers, and their results are weighted."""
+"""Mixtures of experts: each token passes through k of many layers, and their results are weighted and added."""
 
 __all__ = ["moe", "qmoe"]
 
@@ -24,12 +24,12 @@ from jaxops.static import Array, Dim, Sizes, jit_if_concrete
 Activation = Literal["relu", "gelu", "silu", "swiglu", "identity"]
 
 
-# The operands of `moe` behind the first two.
+# The operands of `moe` after the first two.
 _LAYERS = tuple(f"{layer}_experts_{part}" for layer in ("fc1", "fc2", "fc3") for part in ("weights", "bias"))
 
 
 def _check_scales(op: str, name: str, w: Sizes, scales: Sizes, zeros: Sizes | None, bits: int, block_size: int) -> None:
-    """ShapeError unless packed weights (experts, rows, bytes) have a scale for each row, or each block of it."""
+    """Raises ShapeError unless packed weights (experts, rows, bytes) have a scale per row, or per block of a row."""
     experts, rows, width = w
     blocks = -(-width * (8 // bits) // block_size) if block_size else None
     scale_sizes = (experts, rows) if blocks is None else (experts, rows, blocks)
@@ -70,7 +70,7 @@ def moe(
     swiglu_limit: float | None = None,
     use_sparse_mixer: int = 0,
 ) -> jax.Array:
-    """Σ p · (f(x · fc1ᵀ + b1) · fc2ᵀ + b2) over the k experts with the largest p, the softmax of the router's row.
+    """Returns Σ p · (f(x · fc1ᵀ + b1) · fc2ᵀ + b2) over the k experts with the largest p = softmax(router_probs).
 
     input: (tokens, H) or (batch, steps, H). router_probs: (tokens, E), before the softmax. fc1_experts_weights:
     (E, I, H). fc2_experts_weights: (E, H, I). The biases: (E, I) and (E, H). Floats of one type, that of the result;
@@ -79,7 +79,7 @@ def moe(
     g · sigmoid(alpha · g) · (l + beta), where g and l are clipped by swiglu_limit, g from above only. They are the even
     and odd columns of fc1, (E, 2 · I, H), with `swiglu_fusion` 1; its halves with 2; fc1 and fc3 with 0.
     normalize_routing_weights: 1 divides the k weights by their sum. use_sparse_mixer: no effect, as on onnxruntime's
-    CPU. Of equal p the last expert is taken. Raises ShapeError, DTypeError, ArgumentError, SignatureError.
+    CPU. Among equal p the last expert is taken. Raises ShapeError, DTypeError, ArgumentError, SignatureError.
     Source: com.microsoft MoE, opset 1, as onnxruntime defines it; its CPU has no fc3, and of swiglu only fusion 1.
 
     >>> x, router, w = jnp.ones((5, 2)), jnp.ones((5, 3)), jnp.ones((3, 4, 2))
@@ -116,7 +116,7 @@ def _options(
         raise ArgumentError(f"{op}: `swiglu_fusion` is {fusion_kind}; it must be 0, 1 or 2")
     fused = kind == "swiglu" and fusion_kind > 0
     if (third and fused) or (kind == "swiglu" and not fusion_kind and not third):
-        raise SignatureError(f"{op}: swiglu takes the weights of fc3 where `swiglu_fusion` is 0, and only there")
+        raise SignatureError(f"{op}: swiglu needs the weights of fc3 if `swiglu_fusion` is 0, and takes none otherwise")
     bound = None if limit is None else float(limit)
     chosen = integer(op, "k", k), kind, float(alpha), float(beta), bound
     return _Options(*chosen, fusion_kind if fused else 0, flag(op, "normalize_routing_weights", normalize))
@@ -146,12 +146,13 @@ def _moe(operands: tuple[Any, ...], options: _Options) -> jax.Array:
 
 
 def _routed(router: jax.Array, other_weights: jax.Array | None, options: _Options) -> tuple[jax.Array, jax.Array]:
-    """The weights and numbers of the k experts of each token: (tokens, k) both. other_weights: used in place of those
-    of the router.
+    """Returns the weights and the indices of the k experts of each token, both (tokens, k).
+
+    other_weights: are used in place of those of the router.
     """
     logits = router.astype(jnp.float32)
     weights = logits if options.of_chosen else jax.nn.softmax(logits, -1)
-    # Reversed, since top_k prefers the first of equal weights, and the last expert is to be taken.
+    # Reversed, since top_k takes the first of equal weights, and here the last one is wanted.
     picked, experts = lax.top_k(lax.rev(weights, (1,)), options.k)
     experts = router.shape[1] - 1 - experts
     if other_weights is not None:
@@ -175,7 +176,7 @@ def _mixed(
     to_floats: Callable[[Parts], Parts],
     options: _Options,
 ) -> jax.Array:
-    """The weighted results of the chosen experts. parts: their weights and biases, made floats by `to_floats`."""
+    """Adds the weighted results of the chosen experts. parts: weights and biases, which `to_floats` dequantizes."""
     tokens, k = chosen.shape
     wide = lax.reshape(x, (tokens, x.shape[-1])).astype(jnp.float32)
     if isinstance(tokens, int) and tokens * k <= experts:
@@ -185,7 +186,7 @@ def _mixed(
         y = _layers(jnp.repeat(wide, k, 0)[:, None], to_floats(chosen_parts), options)
         y = jnp.einsum("tkh,tk->th", lax.reshape(y, (tokens, k, y.shape[-1])), weights)
     else:
-        # Many tokens: all experts see all of them. One that was not chosen adds 0, also where it makes an infinity.
+        # Many tokens: all experts see all of them. One that was not chosen adds 0, even if its result is infinite.
         one_hot = jax.nn.one_hot(chosen, experts, dtype=bool)
         all_weights = jnp.sum(jnp.where(one_hot, weights[:, :, None], 0), 1)
         data = jnp.broadcast_to(wide[None], (experts, *wide.shape))
@@ -196,7 +197,7 @@ def _mixed(
 
 
 def _layers(x: jax.Array, parts: Parts, options: _Options) -> jax.Array:
-    """(B, M, H) through the experts of parts, whose first axis is B."""
+    """Passes (B, M, H) through B experts. parts: their weights and biases, with B as the first axis."""
     first = _linear(x, parts["w1"], parts["b1"])
     other = None if parts["w3"] is None else _linear(x, parts["w3"], parts["b3"])
     return _linear(_activated(first, other, options), parts["w2"], parts["b2"])
@@ -266,15 +267,15 @@ def qmoe(
     use_sparse_mixer: int = 0,
     weights_prepacked: int = -1,
 ) -> jax.Array:
-    """`moe` with weights of 2, 4 or 8 bits, packed into bytes along their last axis, the lowest bits first.
+    """Runs `moe` with weights of 2, 4 or 8 bits, packed into bytes along their last axis, the lowest bits first.
 
     The weights: as in `moe`, uint8, the last axis packed. fc1_scales and so on: (E, rows), a scale for each row, or
     with `block_size` (E, rows, blocks), a scale for each block of it. Zero points: packed along the last axis of the
-    scales; 2^(bits - 1) when None. router_weights: (tokens, E), the weights of the chosen experts; else
-    they are a softmax of the k largest numbers of the router, not of all as in `moe`.
-    expert_weight_bits: for all layers; those of one layer by fc1_expert_weight_bits and so on. accuracy_level: no
-    effect. weights_prepacked: 1 is the layout of one accelerator. quant_type: only
-    'int'. All else, and the exceptions, as in `moe`, and UnsupportedError for floats of 4 and 8 bits.
+    scales; 2^(bits - 1) when None. router_weights: (tokens, E), the weights of the chosen experts; None:
+    the softmax of the k largest numbers of the router, not of all numbers as in `moe`.
+    expert_weight_bits: for all layers; fc1_expert_weight_bits and so on: for one layer. accuracy_level has no effect.
+    weights_prepacked: 1, the layout of one accelerator, is not supported. quant_type: only 'int'; floats of 4 and 8
+    bits raise UnsupportedError. The rest, and the other exceptions, are as in `moe`.
     Source: com.microsoft QMoE, opset 1, as onnxruntime defines it.
 
     >>> x, router, w = jnp.ones((5, 2)), jnp.ones((5, 3)), jnp.full((3, 4, 1), 0x99, jnp.uint8)
@@ -365,7 +366,7 @@ def _qmoe(operands: tuple[Any, ...], names: tuple[str, ...], options: _Options) 
 
 
 def _unpacked(q: jax.Array, scales: Any, zeros: Any, bits: int, options: _Options) -> jax.Array:
-    """Weights (B, rows, columns) from their bytes, in float32."""
+    """Unpacks weights (B, rows, columns) from their bytes, in float32."""
     elements = unpacked(q, bits)
     columns = elements.shape[-1]
     origin = None if zeros is None else unpacked(zeros, bits)[..., : scales.shape[-1]]

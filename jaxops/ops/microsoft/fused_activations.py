@@ -1,4 +1,4 @@
-"""Activations that an attribute of another operator names."""
+"""Activations that are fused into another operator, which names them in an attribute."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,7 +10,7 @@ from jaxops.ops.math.extrema import clip
 from jaxops.ops.math.softmax_like import hardmax, log_softmax, softmax
 
 Activation = Callable[[Any], Any]
-# By the names of the attribute: the function, and its parameters in the order in which a list gives them.
+# Name in the attribute → the function, and its parameters in the order of a list.
 _ACTIVATIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "Relu": (fns.relu, ()),
     "Tanh": (fns.tanh, ()),
@@ -33,7 +33,7 @@ _ACTIVATIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
 
 
 def named(op: str, activation: str | None, **parameters: Any) -> Activation:
-    """The activation of this name with the parameters that it has; None among them is the standard's default."""
+    """Returns the activation of a name with the parameters that it takes; None stands for the standard's default."""
     if not activation:
         return _unchanged
     function, names = _found(op, activation)
@@ -41,7 +41,7 @@ def named(op: str, activation: str | None, **parameters: Any) -> Activation:
 
 
 def listed(op: str, activation: str | None, params: Sequence[float] | None) -> Activation:
-    """The activation of this name with the parameters of a list: as many as it has, or none for their defaults."""
+    """Returns the activation of a name with a list of all its parameters; an empty list stands for their defaults."""
     if not activation:
         return _unchanged
     function, names = _found(op, activation)

@@ -46,12 +46,12 @@ def fused_conv(
     activation_params: Sequence[float] | None = None,
     **attributes: Unpack[ConvAttributes],
 ) -> jax.Array:
-    """An activation of `conv` + z.
+    """Returns activation(`conv`(x, w, b) + z).
 
     x, w, b and the attributes after `activation_params` are as in `conv`. z: the shape of the convolution, or None.
-    activation: the name of a standard operator, such as 'Relu', 'Clip' or 'HardSigmoid', or 'Silu'; None or '' changes
-    nothing. activation_params: its numbers: alpha; alpha and beta; the bounds of Clip; None is the default.
-    Raises what `conv` raises, ArgumentError for an unknown activation or another number of parameters than it has.
+    activation: the name of a standard operator, such as 'Relu', 'Clip' or 'HardSigmoid', or 'Silu'; None or '' is no
+    activation. activation_params: its parameters: alpha; alpha and beta; or the bounds of Clip; None: the defaults.
+    Raises what `conv` raises, and ArgumentError for an unknown activation or a wrong number of parameters.
     Source: com.microsoft FusedConv, opset 1.
 
     >>> x, w = jnp.array([[[-1.0, 1.0]]]), jnp.ones((1, 1, 1))
@@ -80,7 +80,7 @@ def nhwc_fused_conv(
     activation_params: Sequence[float] | None = None,
     **attributes: Unpack[ConvAttributes],
 ) -> jax.Array:
-    """`fused_conv` with the channels of x, z and the result on the last axis.
+    """Computes `fused_conv` with the channels of x, z and the result on the last axis.
 
     x: (N, d1, …, dn, C). w: (M, C/group, k1, …, kn), as in `conv`. z: (N, o1, …, on, M). Returns (N, o1, …, on, M).
     Source: com.microsoft NhwcFusedConv, opset 1.
@@ -102,7 +102,7 @@ def nhwc_fused_conv(
 
 
 def channels_first(op: str, operand: str, value: Any) -> jax.Array:
-    """An operand of which the channels are the last axis, with that axis behind the first one."""
+    """Moves the channels of an operand from the last axis to axis 1."""
     x = as_traced(value)
     if x.ndim < 3:
         raise ShapeError(f"{op}: `{operand}` of {shape_text(x.shape)} needs a first axis, spatial axes and channels")
@@ -113,10 +113,10 @@ def channels_first(op: str, operand: str, value: Any) -> jax.Array:
 def nhwc_conv(
     x: Array, w: Weight[Array], b: Bias[Array] | None = None, **attributes: Unpack[ConvAttributes]
 ) -> jax.Array:
-    """`conv` with the channels of x, w and the result on the last axis.
+    """Computes `conv` with the channels of x, w and the result on the last axis.
 
-    x: (N, d1, …, dn, C). w: (M, k1, …, kn, C/group), as onnxruntime's optimiser writes it, though the text has it as in
-    `conv`. b and the attributes are as in `conv`. Returns (N, o1, …, on, M).
+    x: (N, d1, …, dn, C). w: (M, k1, …, kn, C/group), as onnxruntime's optimiser writes it, although its documentation
+    has it as in `conv`. b and the attributes are as in `conv`. Returns (N, o1, …, on, M).
     Source: com.microsoft NhwcConv, opset 1.
 
     >>> nhwc_conv(jnp.ones((1, 5, 5, 1)), jnp.ones((2, 3, 3, 1))).shape
@@ -137,7 +137,7 @@ def nhwc_max_pool(
     pads: Ints | None = None,
     strides: Ints | None = None,
 ) -> jax.Array:
-    """`max_pool` with the channels on the last axis.
+    """Computes `max_pool` with the channels on the last axis.
 
     x: (N, d1, …, dn, C), numbers. The attributes are as in `max_pool`. Returns (N, o1, …, on, C), same dtype.
     Source: com.microsoft NhwcMaxPool, opset 1.
@@ -169,12 +169,12 @@ def maxpool_with_mask(
     storage_order: int = 0,
     strides: Ints | None = None,
 ) -> jax.Array:
-    """`max_pool` over the elements of each window row that stand before the first masked one.
+    """Computes `max_pool` over the elements of each row of a window that come before the first masked one.
 
-    x: (N, C, d1, …, dn), floats. m: (1 or N, 1 or C, d1, …, dn), int32; 0 masks an element, and those behind it in the
+    x: (N, C, d1, …, dn), floats. m: (1 or N, 1 or C, d1, …, dn), int32; 0 masks an element, and those after it in the
     same row (the last axis) of a window. As in onnxruntime, with two axes or more the very first element of a plane is
     never masked, and a window without elements gives the lowest finite number. (onnxruntime 1.31 reads a mask of
-    several planes at other places: it takes the remainder of a number of elements by a number of planes.)
+    several planes at wrong places: it takes a number of elements modulo a number of planes.)
     kernel_shape and the other attributes are as in `max_pool`; storage_order has no effect.
     Raises ShapeError, ArgumentError. Source: com.microsoft MaxpoolWithMask, opset 1.
 
@@ -196,7 +196,7 @@ def _check_mask(op: str, x: Sizes, m: Sizes) -> None:
     """Raises ShapeError unless m has the shape of x, or 1 in place of batch or channels."""
     if len(m) != len(x) or tuple(m[2:]) != tuple(x[2:]) or m[0] not in (1, x[0]) or m[1] not in (1, x[1]):
         raise ShapeError(
-            f"{op}: `m` of {shape_text(m)} must have the shape of x, {shape_text(x)}, or 1 in place of its first sizes"
+            f"{op}: `m` of {shape_text(m)} must have the shape of x, {shape_text(x)}, or 1 in place of the first two"
         )
 
 
@@ -242,7 +242,7 @@ def conv_transpose_with_dynamic_pads(
     output_padding: Ints | None = None,
     strides: Ints | None = None,
 ) -> jax.Array:
-    """`conv_transpose` whose pads are an operand.
+    """Computes `conv_transpose` with pads as an operand.
 
     pads: static, all begins, then all ends; None is 0. The rest is as in `conv_transpose`.
     Source: com.microsoft ConvTransposeWithDynamicPads, opset 1.

@@ -1,4 +1,4 @@
-"""Activation functions, and those behind a bias; 16-bit floats are computed in float32."""
+"""Activation functions, some with a bias before them; 16-bit floats are computed in float32."""
 
 __all__ = ["bias_gelu", "bias_split_gelu", "fast_gelu", "gelu", "quick_gelu", "scaled_silu", "swiglu"]
 
@@ -36,7 +36,7 @@ def fast_gelu(x: Array, bias: Bias[Array] | None = None) -> jax.Array:
     """½y(1 + tanh(√(2/π)(y + 0.044715y³))), where y is x, with `bias` added to its last axis.
 
     x: (…, C), floating-point, any shape without bias. bias: (C,), of x's dtype. Returns an array like x.
-    Raises ShapeError for another bias, DTypeError. Source: com.microsoft FastGelu, opset 1.
+    Raises ShapeError for a bias of another shape, DTypeError. Source: com.microsoft FastGelu, opset 1.
 
     >>> fast_gelu(jnp.array([0.0, 99.0]), jnp.array([0.0, 1.0])).tolist()
     [0.0, 100.0]
@@ -45,10 +45,10 @@ def fast_gelu(x: Array, bias: Bias[Array] | None = None) -> jax.Array:
 
 
 def bias_gelu(a: Array, b: Bias[Array]) -> jax.Array:
-    """`gelu` of a with b added to its last axis.
+    """Returns gelu(a + b), where b is added to the last axis.
 
     a: (…, C), floating-point. b: (C,), of a's dtype. Returns an array like a.
-    Raises ShapeError for another b, DTypeError. Source: com.microsoft BiasGelu, opset 1.
+    Raises ShapeError for a b of another shape, DTypeError. Source: com.microsoft BiasGelu, opset 1.
 
     >>> bias_gelu(jnp.array([0.0, 99.0]), jnp.array([0.0, 1.0])).tolist()
     [0.0, 100.0]
@@ -122,14 +122,14 @@ def swiglu(
     limit: float = 0.0,
     round_activation: int = 0,
 ) -> jax.Array:
-    """g · sigmoid(activation_alpha · g) · (u + activation_beta), where g is `gate`, at most `limit`, and u is `up`,
-    between -limit and limit.
+    """Returns g · sigmoid(activation_alpha · g) · (u + activation_beta), with g = min(gate, limit) and u = `up`,
+    clipped to [-limit, limit].
 
     gate, up: one shape and dtype, floating-point; without `up`, the left half of the last axis of `gate` is the gate,
-    the right half is up. limit: of 0 or less for none. round_activation: whether g · sigmoid(…) is rounded to the dtype
-    of the gate, in which the product with u is computed then. Returns an array like `up`.
-    Raises ShapeError for other shapes, and for an odd last axis without `up`, DTypeError, ArgumentError for another
-    flag. Source: com.microsoft SwiGLU, opset 1.
+    the right half is up. limit: 0 or less for no limit. round_activation: 1 rounds g · sigmoid(…) to the dtype of the
+    gate, and multiplies by u in that dtype. Returns an array like `up`.
+    Raises ShapeError for other shapes, and for an odd last axis without `up`; DTypeError; ArgumentError for a flag
+    other than 0 and 1. Source: com.microsoft SwiGLU, opset 1.
 
     >>> swiglu(jnp.array([0.0, 100.0, 3.0, 2.0]), limit=50.0).tolist()
     [0.0, 100.0]
@@ -158,17 +158,18 @@ def _swiglu(halves: tuple[jax.Array, ...], alpha: float, beta: float, limit: flo
 def swiglu_factors(
     gate: jax.Array, up: jax.Array, alpha: float, beta: float, limit: float | None
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns g · sigmoid(alpha · g) and u + beta: g is the gate, at most `limit`, u is `up` between its two signs."""
+    """Returns g · sigmoid(alpha · g) and u + beta, with g = min(gate, limit) and u = `up` in [-limit, limit]."""
     if limit is not None:
         gate, up = jnp.minimum(gate, limit), jnp.clip(up, -limit, limit)
-    return gate * lax.logistic(gate * alpha), up + beta if beta else up  # or a zero would lose its sign
+    return gate * lax.logistic(gate * alpha), up + beta if beta else up  # adding 0 would change -0.0
 
 
 def bias_split_gelu(x: Array, bias: Bias[Array]) -> jax.Array:
     """Adds `bias` to the last axis, cuts it in two, and returns left · gelu(right).
 
     x: (…, 2·C), floating-point. bias: (2·C,), of x's dtype. Returns (…, C), same dtype.
-    Raises ShapeError for an odd last axis or another bias, DTypeError. Source: com.microsoft BiasSplitGelu, opset 1.
+    Raises ShapeError for an odd last axis or a bias of another shape, DTypeError. Source: com.microsoft BiasSplitGelu,
+    opset 1.
 
     >>> bias_split_gelu(jnp.array([3.0, 99.0]), jnp.array([0.0, 1.0])).tolist()
     [300.0]

@@ -1,4 +1,4 @@
-"""Hyper-connections: several residual streams, which are mixed into the input of a layer and with its output.
+"""Hyper-connections: several residual streams, mixed before a layer into its input, and after it with its output.
 
 Everything is computed in float32, or in float64 if an operand is.
 """
@@ -21,7 +21,7 @@ from jaxops.static import Array, Dim, Sizes, jit_if_concrete
 
 
 class _Streams(NamedTuple):
-    """The sizes of grouped streams, (*lead, count, width)."""
+    """The sizes of streams with an axis of their own, (*lead, count, width)."""
 
     lead: Sizes
     count: Dim
@@ -33,9 +33,11 @@ class _Streams(NamedTuple):
 
 
 def _streams(op: str, sizes: Sizes, branches: int) -> _Streams:
-    """Returns the streams that these sizes hold. branches: the attribute `num_branches`, 0 for grouped ones."""
+    """Returns the streams of an operand. branches: `num_branches`, which is 0 if the streams have their own axis."""
     if branches < 0:
-        raise ArgumentError(f"{op}: `num_branches` is {branches}; it must be positive, or 0 for grouped streams")
+        raise ArgumentError(
+            f"{op}: `num_branches` is {branches}; it must be positive, or 0 for streams with their own axis"
+        )
     if branches:
         if not sizes:
             raise ShapeError(f"{op}: `streams` of () must be (…, C · H)")
@@ -47,7 +49,7 @@ def _streams(op: str, sizes: Sizes, branches: int) -> _Streams:
 
 
 def _gate_sizes(op: str, operand: str, sizes: Sizes, of: _Streams, *, flat: bool) -> Sizes:
-    """The sizes that gates are reshaped to, (*lead, C, 1) or (*lead, C, H). flat: they may be (*lead, C · H)."""
+    """Returns the sizes to reshape gates to, (*lead, C, 1) or (*lead, C, H). flat: they may be (*lead, C · H)."""
     single, full = (*of.lead, of.count, 1), of.grouped
     allowed = [(*of.lead, of.count), single, full]
     results = [single, single, full]
@@ -64,7 +66,7 @@ def _gate_sizes(op: str, operand: str, sizes: Sizes, of: _Streams, *, flat: bool
 def hyper_connection_pre_mix(
     streams: Array, pre_mix: Array, *, num_branches: int = 0, reduction_scale: float = 1.0
 ) -> jax.Array:
-    """The sum of C streams, each multiplied by its gates, times reduction_scale.
+    """Returns reduction_scale times the sum of C streams, each multiplied by its gates.
 
     streams: (…, C, H), floats, or with num_branches C > 0 (…, C · H). pre_mix: floats of any type, (…, C), (…, C, 1) or
     (…, C, H); for flat streams also (…, C · H). Returns (…, H), in the dtype of streams.
@@ -93,11 +95,11 @@ def _pre_mix(operands: tuple[Any, Any], branches: int, scale: float) -> jax.Arra
 def hyper_connection_post_mix(
     streams: Array, block_output: Array, post_mix: Array, stream_mix: Array | None = None, *, num_branches: int = 0
 ) -> jax.Array:
-    """C streams, mixed with each other, plus the output of a layer times the gates of each stream.
+    """Mixes C streams with each other, and adds the output of a layer times the gates of each stream.
 
     streams: (…, C, H), floats, or with num_branches C > 0 (…, C · H). block_output: (…, H), of the same dtype.
     post_mix: floats of any type, (…, C), (…, C, 1) or (…, C, H). stream_mix: (…, C, C), floats of the type of post_mix:
-    stream k gets the sum of the streams c times stream_mix[…, c, k]; the streams stay as they are for None.
+    stream k becomes the sum over c of stream c times stream_mix[…, c, k]; None leaves the streams as they are.
     Returns an array like streams.
     Raises ShapeError when the shapes do not fit, ArgumentError, DTypeError.
     Source: com.microsoft HyperConnectionPostMix, opset 1.

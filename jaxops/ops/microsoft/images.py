@@ -1,4 +1,4 @@
-"""Images read between their pixels."""
+"""Operators that read images between their pixels."""
 
 __all__ = ["crop_and_resize", "grid_sample"]
 
@@ -32,7 +32,7 @@ def grid_sample(
     mode: Interpolation = "bilinear",
     padding_mode: GridPadding = "zeros",
 ) -> jax.Array:
-    """Reads images at the places in `grid`; as the standard's operator, with the names of modes that it had first.
+    """Samples images at the places in `grid`, as the standard's `grid_sample` does, with its early names of modes.
 
     x: (N, C, H, W). grid: (N, H', W', 2). Returns (N, C, H', W'). The rest is as in the standard's `grid_sample`.
     Raises the same exceptions, and ShapeError for other ranks. Source: com.microsoft GridSample, opset 1.
@@ -61,8 +61,9 @@ def crop_and_resize(
 
     x: (N, C, H, W), floats. rois: (R, 4), of x's dtype: y1, x1, y2, x2, where 0 and 1 are the centres of the first and
     the last pixel. batch_indices: (R,), integers in [0, N). crop_size: static, height and width of a crop, positive.
-    Returns (R, C, height, width), same dtype; 16-bit types are computed in float32. A crop of one pixel along an axis
-    is taken from the middle. Pixels outside the image are `extrapolation_value`. 'nearest' rounds halves away from 0.
+    Returns (R, C, height, width), same dtype; 16-bit types are computed in float32. If a crop has one pixel along an
+    axis, it is the middle of the region. Pixels outside the image are `extrapolation_value`. 'nearest' rounds halves
+    away from 0.
     Raises ShapeError, ArgumentError, DTypeError. Source: com.microsoft CropAndResize, opset 1.
 
     >>> x, whole = jnp.array([[[[0.0, 1.0], [2.0, 3.0]]]]), jnp.array([[0.0, 0.0, 1.0, 1.0]])
@@ -113,7 +114,7 @@ def _crop_and_resize(operands: tuple[Any, ...], size: tuple[Dim, Dim], outside: 
 
 
 def _places(first: Any, last: Any, size: Dim, count: Dim) -> tuple[Any, Any]:
-    """(the coordinates of `count` pixels from `first` to `last`, (R, count); True for each in the image)."""
+    """Returns the coordinates of `count` pixels from `first` to `last`, (R, count), and which lie in the image."""
     reach = jnp.asarray(size - 1, first.dtype)
     if isinstance(count, int) and count == 1:
         coordinates = (0.5 * (first + last) * reach)[:, None]
@@ -121,7 +122,7 @@ def _places(first: Any, last: Any, size: Dim, count: Dim) -> tuple[Any, Any]:
         step = (last - first) * reach / jnp.asarray(count - 1, first.dtype)
         steps = lax.iota(first.dtype, count)[None]
         coordinates = (first * reach)[:, None] + steps * step[:, None]
-        # The last pixel is exactly at the edge of the region, which sums of steps may miss.
+        # The last pixel is exactly at the edge of the region, which a sum of rounded steps may miss.
         coordinates = jnp.where(steps == jnp.asarray(count - 1, first.dtype), (last * reach)[:, None], coordinates)
     return coordinates, (coordinates >= 0) & (coordinates <= reach)
 

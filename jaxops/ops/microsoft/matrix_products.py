@@ -51,10 +51,10 @@ def fused_gemm(
     transA: int = 0,
     transB: int = 0,
 ) -> jax.Array:
-    """An activation of alpha · a' · b' + beta · c, which is as in `gemm`.
+    """Returns activation(alpha · a' · b' + beta · c), with the operands of `gemm`.
 
-    activation: the name of a standard operator such as 'Relu' or 'LeakyRelu', or 'Silu'; None or '' changes nothing.
-    activation_alpha, activation_beta, activation_gamma: its attributes of these names; None is the standard's default.
+    activation: the name of a standard operator such as 'Relu' or 'LeakyRelu', or 'Silu'; None or '': none.
+    activation_alpha, activation_beta, activation_gamma: its alpha, beta and gamma; None: the standard's default.
     Raises what `gemm` raises, ArgumentError for an unknown activation. Source: com.microsoft FusedGemm, opset 1.
 
     >>> fused_gemm(jnp.ones((1, 2)), -jnp.ones((2, 1)), activation="LeakyRelu", activation_alpha=0.5).tolist()
@@ -75,12 +75,12 @@ def fused_matmul(
     transBatchA: int = 0,
     transBatchB: int = 0,
 ) -> jax.Array:
-    """alpha · a' · b', where a' and b' are the operands, transposed if asked; batch axes broadcast.
+    """Returns alpha · a' · b', where a' and b' are a and b or their transposes; batch axes broadcast.
 
-    a: (…, M, K) or (K,). b: (…, K, N) or (K,). Floats of one dtype. Returns that dtype, (…, M, N); a 1-D a has no M,
-    a 1-D b no N.
+    a: (…, M, K) or (K,). b: (…, K, N) or (K,). Floats of one dtype. Returns (…, M, N), same dtype; without M if a is
+    1-D, without N if b is.
     transA, transB: 1 swaps the last two axes of the operand, if it has two. transBatchA, transBatchB: 1 moves the first
-    axis behind the batch axes, so a is (M, …, K), or (K, …, M) with transA; the operand needs at least 3 axes.
+    axis after the batch axes, so a is (M, …, K), or (K, …, M) with transA; the operand needs at least 3 axes.
     Raises ShapeError when the shapes do not fit, DTypeError when the dtypes differ or are not floating-point,
     ArgumentError for a flag other than 0 and 1.
     Source: com.microsoft FusedMatMul, opset 1, as onnxruntime defines it.
@@ -96,7 +96,7 @@ def fused_matmul(
 
 
 def _axis_order(op: str, operand: str, sizes: Sizes, transposed: bool, batch_transposed: bool) -> tuple[int, ...]:
-    """The axes as (batch …, rows, columns).
+    """Returns the axes in the order (batch …, rows, columns).
 
     batch_transposed: first moves the first axis behind the batch. transposed: then swaps the last two axes.
     A single axis stays in place.
@@ -142,7 +142,7 @@ def fused_matmul_activation(
     transBatchA: int = 0,
     transBatchB: int = 0,
 ) -> jax.Array:
-    """An activation of `fused_matmul`.
+    """Returns an activation of `fused_matmul`.
 
     activation and its attributes are as in `fused_gemm`; 'Softmax', 'LogSoftmax' and 'Hardmax' take `activation_axis`.
     Raises what `fused_matmul` raises, ArgumentError for an unknown activation.
@@ -167,7 +167,7 @@ def fused_matmul_activation(
 def transpose_matmul(
     a: Weight[Array], b: Weight[Array], *, alpha: float = 1.0, transA: int = 0, transB: int = 0
 ) -> jax.Array:
-    """alpha · a' · b'; the older name of `fused_matmul`, without its transposes of batch axes.
+    """Returns alpha · a' · b', as `fused_matmul` does; this older operator does not transpose batch axes.
 
     Raises what `fused_matmul` raises. Source: com.microsoft TransposeMatMul, opset 1.
 
@@ -178,7 +178,7 @@ def transpose_matmul(
 
 
 def gemm_fast_gelu(x: Array, w: Weight[Array], bias: Bias[Array] | None = None) -> jax.Array:
-    """`fast_gelu` of x · w + bias.
+    """Returns fast_gelu(x · w + bias).
 
     x: (…, K), floating-point. w: (K, N). bias: (N,). One dtype. Returns (…, N), same dtype.
     Raises ShapeError when the shapes do not fit, DTypeError. Source: com.microsoft GemmFastGelu, opset 1.
@@ -191,7 +191,7 @@ def gemm_fast_gelu(x: Array, w: Weight[Array], bias: Bias[Array] | None = None) 
 
 @operator(kind="")
 def inverse(x: Array) -> jax.Array:
-    """The inverse of square matrices.
+    """Returns the inverses of square matrices.
 
     x: (…, M, M), floating-point. Returns an array like x; a singular matrix gives infinities or NaN.
     Raises ShapeError when the last two sizes differ, DTypeError. Source: com.microsoft Inverse, opset 1.
@@ -210,11 +210,11 @@ def _inverse(x: jax.Array) -> jax.Array:
 
 @operator(kind="")
 def cdist(a: Array, b: Array, *, metric: Metric = "sqeuclidean") -> jax.Array:
-    """The distance of each row of a to each row of b.
+    """Returns the distance of each row of a to each row of b.
 
     a: (M, C), floating-point. b: (K, C), of a's dtype. Returns (M, K), same dtype.
     metric: 'sqeuclidean', the sum of squared differences, or 'euclidean', its root, whose derivative is 0 at 0.
-    onnxruntime has no other either.
+    onnxruntime has no other metric either.
     Raises ShapeError when the shapes do not fit, DTypeError, ArgumentError. Source: com.microsoft CDist, opset 1.
 
     >>> cdist(jnp.array([[0.0, 0.0]]), jnp.array([[3.0, 4.0]]), metric="euclidean").tolist()
@@ -225,8 +225,8 @@ def cdist(a: Array, b: Array, *, metric: Metric = "sqeuclidean") -> jax.Array:
 
 
 def _distance_sizes(op: str, a: Sizes, b: Sizes) -> Sizes:
-    """(M, K) of rows (M, C) and (K, C)."""
-    problem = f"{op}: a of {shape_text(a)} and b of {shape_text(b)} must be matrices with as many columns"
+    """Returns (M, K) for rows (M, C) and (K, C)."""
+    problem = f"{op}: a of {shape_text(a)} and b of {shape_text(b)} must be matrices with the same number of columns"
     if len(a) != 2 or not sizes_fit(problem, b, (None, a[1])):
         raise ShapeError(problem)
     return a[0], b[0]
@@ -236,7 +236,7 @@ def _distance_sizes(op: str, a: Sizes, b: Sizes) -> Sizes:
 def _cdist(operands: tuple[jax.Array, ...], root: bool) -> jax.Array:
     a, b = (v.astype(accumulation_type(v.dtype)) for v in operands)
     _distance_sizes("cdist", a.shape, b.shape)
-    # Not by |a|² - 2ab + |b|², which cancels for close rows; XLA fuses the difference into the sum.
+    # |a|² - 2ab + |b|² would lose precision for close rows; XLA fuses the difference into the sum.
     total = jnp.sum(lax.square(a[:, None] - b[None]), -1)
     return (root_of_squares(total) if root else total).astype(operands[0].dtype)
 
@@ -251,9 +251,10 @@ def _check_matrices(op: str, **shapes: Sizes) -> None:
 def sparse_to_dense_matmul(
     a: Array, b: Weight[Array], *, alpha: float = 1.0, transA: int = 0, transB: int = 0
 ) -> jax.Array:
-    """alpha · a' · b', where a comes from a sparse tensor, as a dense matrix.
+    """Returns alpha · a' · b', where a is given as a dense matrix, although files have a sparse one.
 
-    a: (M, K), or (K, M) with transA. b: (K, N), or (N, K) with transB. One dtype, numbers. Returns it, (M, N).
+    a: (M, K), or (K, M) with transA. b: (K, N), or (N, K) with transB. Numbers of one dtype. Returns (M, N), same
+    dtype.
     Raises ShapeError when the shapes do not fit, DTypeError, ArgumentError.
     Source: com.microsoft SparseToDenseMatMul, opset 1.
 

@@ -1,4 +1,4 @@
-"""Operators that move data, and those that test if it is finite; most are the standard's by another name."""
+"""Operators that move data, most of them like operators of the standard, and a test for finite numbers."""
 
 __all__ = ["expand_dims", "gather_nd", "is_all_finite", "pad", "range", "trilu", "unfold_tensor", "unique"]
 
@@ -51,7 +51,8 @@ def gather_nd(data: A, indices: A) -> A:
 def pad(data: A, pads: Static, value: Any = None, *, mode: PadMode = "constant") -> A:
     """Adds elements before and after each axis; negative pads crop. The standard's `pad` of all axes.
 
-    pads: static integers, all begins and then all ends: 1-D, or 2-D with one row. value: one number, the fill.
+    pads: static integers, a begin for each axis, then an end for each: 1-D, or 2-D with one row. value: one number, the
+    fill.
     Raises the same exceptions as the standard's `pad`. Source: com.microsoft Pad, opset 1.
 
     >>> pad(jnp.arange(3), np.array([[1, 2]]), mode="reflect").tolist()
@@ -65,7 +66,7 @@ def pad(data: A, pads: Static, value: Any = None, *, mode: PadMode = "constant")
 
 @operator(precision="exact", grows=True)
 def range(start: Static, limit: Static, delta: Static = None) -> Array:
-    """start, start + delta, … below `limit`: the standard's `range`, but delta may be None.
+    """Returns start, start + delta, … up to `limit`, as the standard's `range` does; delta may be None.
 
     start, limit, delta: static, one number each, of one dtype; a delta of None is 1.
     Raises the same exceptions as the standard's `range`. Source: com.microsoft Range, opset 1.
@@ -78,7 +79,7 @@ def range(start: Static, limit: Static, delta: Static = None) -> Array:
 
 
 def trilu(x: A, k: Any = None, *, upper: int = 1) -> A:
-    """The upper or lower triangle of each matrix, zeros elsewhere; the standard's `trilu`.
+    """Returns the upper or lower triangle of each matrix, with zeros elsewhere, as the standard's `trilu` does.
 
     Source: com.microsoft Trilu, opset 1.
 
@@ -89,7 +90,7 @@ def trilu(x: A, k: Any = None, *, upper: int = 1) -> A:
 
 
 def _window_count(op: str, sizes: Sizes, axis: int, size: int, step: int) -> Dim:
-    """The number of slices of `size` elements, `step` apart, along an axis."""
+    """Returns the number of slices of `size` elements, `step` apart, along an axis."""
     length = sizes[axis]
     if isinstance(length, int) and size > length:
         raise ShapeError(f"{op}: `size` is {size}, but axis {axis} of {shape_text(sizes)} has {length} elements")
@@ -97,7 +98,7 @@ def _window_count(op: str, sizes: Sizes, axis: int, size: int, step: int) -> Dim
 
 
 def unfold_tensor(input: A, *, dim: int = -1, size: int, step: int = 1) -> A:
-    """All slices of `size` elements along an axis, `step` apart, on a new last axis.
+    """Returns all slices of `size` elements along an axis, `step` apart, on a new last axis.
 
     input: any dtype. dim: the axis. size: at most the length of the axis. step: positive. Returns the axis with
     (length - size) // step + 1 elements, and a last axis of `size`.
@@ -127,11 +128,11 @@ def _unfolded(x: Any, axis: int, size: int, step: int, count: Any) -> Any:
 
 
 def unique(x: Array, *, size: Static = None) -> tuple[Array, Array, Array]:
-    """The distinct elements of a vector in the order in which they appear first.
+    """Returns the distinct elements of a vector, in the order of their first places.
 
     x: (n,), any dtype. Returns (y, idx, counts): the elements, for each element of x its index in y, and how often each
-    element of y occurs. size: static, the number of elements of y, filled up with its smallest, which count 0; required
-    when x is traced.
+    element of y occurs. size: static, the number of elements of y, which is cropped or padded with its smallest
+    element, with counts of 0; needed if x is traced.
     Raises StaticError for a traced x without `size`, ShapeError unless x has one axis.
     Source: com.microsoft Unique, opset 1.
 
@@ -147,7 +148,7 @@ def unique(x: Array, *, size: Static = None) -> tuple[Array, Array, Array]:
 
 @operator(foldable=False)
 def is_all_finite(input: Sequence[Array], *, isinf_only: int = 0, isnan_only: int = 0) -> jax.Array:
-    """Tells if no element of any operand is infinite or NaN.
+    """Returns True if no element of any operand is infinite or NaN.
 
     input: floats of one dtype. isinf_only: 1 looks for infinities only; isnan_only: 1 looks for NaN only; not both.
     Returns one boolean. Raises ArgumentError, SignatureError, DTypeError. Source: com.microsoft IsAllFinite, opset 1.

@@ -1,4 +1,4 @@
-"""Normalizations, alone and behind a residual connection; they are computed in float32, or float64 for float64."""
+"""Normalizations, some after a residual connection; they are computed in float32, or in float64 for float64."""
 
 __all__ = [
     "branchwise_rms_norm",
@@ -42,14 +42,14 @@ def layer_normalization(
     stash_type: ElementType = np.float32,
     return_statistics: SecondOutput = False,
 ) -> Any:
-    """Normalizes the axes from `axis` on, together, then scales and shifts.
+    """Normalizes over all axes from `axis` on together, then scales and shifts.
 
     x: floats. scale, b: floats of one dtype that broadcast to x. Returns the shape of x in the dtype of scale; with
     `return_statistics` (y, mean, 1 / standard deviation), where the statistics have size 1 on the reduced axes.
-    stash_type: the type of the statistics that are returned. Unlike the standard's operator, everything is computed in
-    float32 (float64 if an operand is), as in onnxruntime.
+    stash_type: the type of the returned statistics. As in onnxruntime, and unlike the standard's operator, everything
+    is computed in float32, or in float64 if an operand is float64.
     Raises AxisError, ShapeError when scale or b do not broadcast to x, DTypeError.
-    Source: com.microsoft LayerNormalization, opset 1; old optimisers write it into the empty domain.
+    Source: com.microsoft LayerNormalization, opset 1; old optimisers write it into the domain ai.onnx.
 
     >>> layer_normalization(jnp.array([[-2.0, 2.0]]), jnp.ones(2)).round(3).tolist()
     [[-1.0, 1.0]]
@@ -71,7 +71,7 @@ def simplified_layer_normalization(
     x: floats. scale: floats that broadcast to x. Returns the shape of x in the dtype of scale; with
     `return_statistics` (y, 1 / root mean square). The other parameters are as in `layer_normalization`.
     Raises AxisError, ShapeError when scale does not broadcast to x, DTypeError.
-    Source: com.microsoft SimplifiedLayerNormalization, opset 1; exporters write it into the empty domain.
+    Source: com.microsoft SimplifiedLayerNormalization, opset 1; exporters write it into the domain ai.onnx.
 
     >>> simplified_layer_normalization(jnp.array([[3.0, 3.0]]), jnp.ones(2)).round(3).tolist()
     [[1.0, 1.0]]
@@ -92,7 +92,7 @@ def _normalization(
 
 @jit_if_concrete
 def _scaled(operands: tuple[Any, Any, Any], op: str, axes: tuple[int, ...], epsilon: float, simplified: bool) -> Any:
-    """The result in the dtype of scale, with the statistics in the dtype of the sums."""
+    """Returns the result in the dtype of scale, and the statistics in the dtype of the sums."""
     x, scale, b = operands
     work = accumulation_type(x.dtype, scale.dtype)
     y, mean, inverse = normalized(x.astype(work), axes, epsilon, simplified)
@@ -103,7 +103,7 @@ def _scaled(operands: tuple[Any, Any, Any], op: str, axes: tuple[int, ...], epsi
 
 
 def normalized(x: jax.Array, axes: tuple[int, ...], epsilon: float, simplified: bool) -> tuple[Any, Any, Any]:
-    """x, minus its mean unless `simplified`, divided by the root of its mean square; the mean; 1 / the root."""
+    """Returns x, minus its mean unless `simplified`, divided by the root of its mean square; the mean; 1 / the root."""
     mean = jnp.mean(x, axes, keepdims=True)
     centred = x if simplified else x - mean
     inverse = lax.rsqrt(jnp.mean(lax.square(centred), axes, keepdims=True) + epsilon)
@@ -111,7 +111,7 @@ def normalized(x: jax.Array, axes: tuple[int, ...], epsilon: float, simplified: 
 
 
 def _fitted(op: str, name: str, value: Any, x: Any) -> Any:
-    """A parameter in the type and shape of x; it must broadcast to that."""
+    """Returns a parameter in the type and shape of x. Raises ShapeError unless it broadcasts to x."""
     must_broadcast(op, name, value.shape, x.shape)
     return broadcast_to(value.astype(x.dtype), x.shape)
 
@@ -152,8 +152,8 @@ def skip_simplified_layer_normalization(
 ) -> Any:
     """Divides input + skip + bias by the root of its mean square over the last axis, then scales by gamma.
 
-    The operands, results and exceptions are those of `skip_layer_normalization`; in place of the standard
-    deviation stands the root of the mean square.
+    The operands, results and exceptions are those of `skip_layer_normalization`, with the root of the mean square in
+    place of the standard deviation.
     Source: com.microsoft SkipSimplifiedLayerNormalization, opset 1.
 
     >>> x = jnp.array([[1.5, 1.5]])
@@ -313,10 +313,10 @@ def skip_group_norm(
     groups: int,
     return_sum: SecondOutput = False,
 ) -> Any:
-    """`group_norm` of x + skip + bias.
+    """Returns the `group_norm` of x + skip + bias.
 
-    x: (N, H, W, C), floats; with channels_last=0 it is (N, C, H, W). skip: the shape of x, or (N, 1, 1, C) or (N, C),
-    with channels_last=0 the shape of x, or (N, C, 1, 1) or (N, C). bias: (C,). One dtype. The rest is as in
+    x: (N, H, W, C), floats; with channels_last=0 it is (N, C, H, W). skip: the shape of x, or (N, 1, 1, C)
+    (with channels_last=0 (N, C, 1, 1)), or (N, C). bias: (C,). One dtype. The rest is as in
     `group_norm`. Returns an array like x; with `return_sum` (y, x + skip + bias).
     Raises ShapeError when the shapes do not fit, ArgumentError, DTypeError.
     Source: com.microsoft SkipGroupNorm, opset 1.
@@ -337,7 +337,7 @@ def _skip_group_norm(operands: tuple[Any, ...], activation: bool, last: bool, ep
     op = "skip_group_norm"
     gamma, beta, *added = operands
     x, skip, *vectors = (v.astype(accumulation_type(v.dtype)) for v in added)
-    # The sizes are those of the layout with the channels last.
+    # `residual` takes sizes with the channels last.
     order = (0, 2, 3, 1)
     flat = last or x.ndim != 4
     shape = x.shape if flat else tuple(x.shape[i] for i in order)

@@ -1,4 +1,4 @@
-"""Shared by operators on packed batches: tokens (T, …) of all sequences in a row, without padding."""
+"""Packed batches, which hold the tokens (T, …) of all sequences one after another, without padding."""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from jaxops.static import Dim, is_static, is_symbolic
 
 
 class Packed(NamedTuple):
-    """The layout of the sequences: their first tokens and lengths (B,); for each token its sequence and position
+    """The layout of a packed batch: first token and length of each sequence (B,); sequence and position of each token
     (T,).
     """
 
@@ -23,23 +23,23 @@ class Packed(NamedTuple):
 
 
 def packed(offsets: Any, total: Dim) -> Packed:
-    """The sequences whose sums of lengths are `offsets`, (B + 1,)."""
+    """Returns the layout of a packed batch. offsets: (B + 1,), the sums of the lengths."""
     offsets = offsets.astype(np.int32)
     starts, lengths = offsets[:-1], offsets[1:] - offsets[:-1]
-    # Counted, since `jnp.searchsorted` takes no symbolic sizes.
+    # `jnp.searchsorted` does not take symbolic sizes.
     begins = jnp.zeros(total, np.int32).at[starts[1:]].add(1, mode="drop")
     sequence = jnp.cumsum(begins, dtype=np.int32)
     return Packed(starts, lengths, sequence, lax.iota(np.int32, total) - starts[sequence])
 
 
 def values_at(values: Any, before: Any, layout: Packed, sequence: Any, position: Any) -> Any:
-    """The values at positions of sequences; positions below 0 are those before the first token of a sequence.
+    """Returns the values at positions of sequences; negative positions are those before the first token of a sequence.
 
-    values: (T, …). before: (B, n, …), the n values before each sequence. sequence, position: integers of one shape; it
-    takes the place of the axis T in the result. Places below -n have no meaning.
+    values: (T, …). before: (B, n, …), the n values before each sequence. sequence, position: integers of one shape,
+    which replaces the axis T in the result. Results at positions below -n are meaningless.
     """
     length, reach = values.shape[0], before.shape[1]
-    if isinstance(length, int) and length == 0:  # nothing can be taken from it
+    if isinstance(length, int) and length == 0:  # there are no values to take
         values = jnp.zeros((1, *values.shape[1:]), values.dtype)
     here = jnp.take(values, layout.starts[sequence] + position, 0, mode="clip")
     if isinstance(reach, int) and reach == 0:
@@ -52,7 +52,7 @@ def values_at(values: Any, before: Any, layout: Packed, sequence: Any, position:
 def check_offsets(op: str, operand: str, value: Any, total: Dim, least: int = 1) -> None:
     """Raises ArgumentError for static sums of lengths that do not divide `total` tokens into sequences.
 
-    least: the fewest tokens of a sequence.
+    least: the least number of tokens of a sequence.
     """
     if value is None or not is_static(value):
         return
@@ -68,7 +68,7 @@ def check_offsets(op: str, operand: str, value: Any, total: Dim, least: int = 1)
 
 
 def capacity(op: str, value: Any, counts: Any) -> int:
-    """The attribute `state_update_capacity`, 0 to 8; `capture_count` must be given exactly if it is positive."""
+    """Returns `state_update_capacity`, 0 to 8; checks that `capture_count` is given exactly if it is positive."""
     size = integer(op, "state_update_capacity", value)
     if not 0 <= size <= 8:
         raise ArgumentError(f"{op}: `state_update_capacity` is {size}; it must be in 0 to 8")
@@ -79,6 +79,6 @@ def capacity(op: str, value: Any, counts: Any) -> int:
 
 
 def captured(counts: Any, lengths: Any, size: int) -> Any:
-    """True for each of the first `size` tokens of each sequence that is captured, bool (B, size)."""
+    """Returns (B, size), boolean: which of the first `size` tokens of each sequence are captured."""
     count = jnp.clip(counts.astype(np.int32), 0, jnp.minimum(lengths, size))
     return lax.broadcasted_iota(np.int32, (count.shape[0], size), 1) < count[:, None]

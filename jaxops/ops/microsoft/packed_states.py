@@ -44,17 +44,17 @@ def varlen_causal_conv_with_state(
     group_size: int = 1,
     state_update_capacity: int = 0,
 ) -> tuple[Array, Array, Array]:
-    """`causal_conv_with_state` of a packed batch: each channel of each sequence is convolved with its own filter.
+    """Computes `causal_conv_with_state` of a packed batch: convolves each channel of each sequence with its own filter.
 
     input: (T, C), floats, the tokens of all B sequences. weight: (C, 1, k). bias: (C,). initial_state: (B, C, S) with
     S = (k-1)·dilation, the elements before each sequence; it must be given. One dtype. cumulative_sequence_length:
-    int32 (B + 1,), the sums of the first lengths; traced ones that do not fit T give numbers without meaning.
+    int32 (B + 1,), the sums of the first lengths; traced ones that do not fit T give meaningless results.
     activation: 'silu' or 'swish', y · sigmoid(y), or 'none'. dilation: the distance of the taps of a filter.
     state_update_capacity: N in 0 to 8; capture_count, int32 (B,), must be given exactly if it is positive.
     Returns an array like input, the state after each sequence, and the first capture_count tokens of each sequence,
-    (B, N, C), zeros behind them.
-    kernel_delta and previous_mask, filters that change with each token, are not implemented, as in onnxruntime on a
-    CPU, nor are their delta_offset and group_size.
+    (B, N, C), padded with zeros.
+    kernel_delta and previous_mask, for filters that change with each token, are not supported, nor are delta_offset
+    and group_size, which belong to them; onnxruntime's CPU does not have them either.
     Raises ShapeError, ArgumentError, DTypeError, UnsupportedError.
     Source: com.microsoft VarlenCausalConvWithState, opset 1.
 
@@ -76,7 +76,7 @@ def varlen_causal_conv_with_state(
     batch = packed_sizes.offsets(op, "cumulative_sequence_length", sums.shape)
     sizes_of.convolution(op, x.shape, w.shape, None if b is None else b.shape, state.shape, batch, step)
     must_fit(op, "capture_count", None if counts is None else counts.shape, (batch,))
-    # The text asks for a token in each sequence; onnxruntime does without.
+    # The text asks for a token in each sequence; onnxruntime accepts empty ones.
     check_offsets(op, "cumulative_sequence_length", cumulative_sequence_length, x.shape[0], least=0)
     return _convolved((x, w, b, state, sums, counts), kind, step, size)
 
@@ -100,7 +100,7 @@ def _convolved(operands: tuple[Any, ...], activation: Activation, step: int, siz
 
 
 def _first(x: Any, layout: Packed, counts: Any, size: int) -> Any:
-    """The first tokens of each sequence, zeros behind those that are captured: (T, …) → (B, size, …)."""
+    """Returns the captured tokens of each sequence, padded with zeros: (T, …) → (B, size, …)."""
     batch = layout.starts.shape[0]
     if not size:
         return jnp.zeros((batch, 0, *x.shape[1:]), x.dtype)
@@ -143,26 +143,26 @@ def gated_delta_net(
     state_update_capacity: int = 0,
     update_rule: UpdateRule = "gated_delta",
 ) -> tuple[Array, Array, Array]:
-    """`linear_attention` of a packed batch, with the operands that its gates are computed from.
+    """Computes `linear_attention` of a packed batch, with gates that may be computed from further operands.
 
     query, key: (T, Hk, K). value: (T, Hv, V), floats of one dtype; Hk divides Hv. Or query is (T, 2·Hk·K + Hv·V) and
-    holds all three. T may be two axes (B, L) everywhere. cu_seqlens: int32 (B + 1,), the sums of the first lengths;
-    traced ones that do not fit T give numbers without meaning. Without it all B sequences have one length.
+    holds all three. Two axes (B, L) may replace T everywhere. cu_seqlens: int32 (B + 1,), the sums of the first
+    lengths; traced ones that do not fit T give meaningless results. Without it all B sequences have one length.
     initial_state: (B, Hv, V, K), floats, the transposed state before each sequence; None is zeros.
     update_rule: how a token changes the state S, (K, V): 'linear' adds k ⊗ v; 'gated' first multiplies S by exp(decay);
     'delta' adds beta · k ⊗ (v - Sᵀk) instead; 'gated_delta' does both. The output is scale · Sᵀq; a scale of 0 means
-    1/√K. decay: (T, Hv) or (T, Hv, K), a logarithm. beta: (T, Hv). They are of one dtype, that of query or float32, and
-    given exactly where the rule needs them.
-    gate_activation: 'softplus', or 'qwen', takes -exp(a_log) · softplus(decay + dt_bias) for the decay, 'sigmoid', or
-    'kda', gate_lower_bound · sigmoid(exp(a_log) · (decay + dt_bias)). a_log: (Hv,). dt_bias: (Hv,); for a decay of each
-    key also (Hv, K) or flat. beta_activation: 'sigmoid' takes the sigmoid of beta. qk_l2_norm: 1 divides each head of
+    1/√K. decay: (T, Hv) or (T, Hv, K), a logarithm. beta: (T, Hv). They have the dtype of query or float32, and
+    must be given exactly if the rule needs them.
+    gate_activation: 'softplus' or 'qwen' replaces decay by -exp(a_log) · softplus(decay + dt_bias), 'sigmoid' or 'kda'
+    by gate_lower_bound · sigmoid(exp(a_log) · (decay + dt_bias)). a_log: (Hv,). dt_bias: (Hv,); for a decay (T, Hv, K)
+    also (Hv, K) or flat. beta_activation: 'sigmoid' takes the sigmoid of beta. qk_l2_norm: 1 divides each head of
     query and key by its norm, the root of the sum of squares and 1e-12. chunk_size has no effect.
     state_update_capacity: N in 0 to 8; capture_count, int32 (B,), must be given exactly if it is positive.
-    Returns the output (T, Hv, V) in the dtype of query, the state after each sequence, and how the first capture_count
-    tokens of each sequence changed the state: (B, N · (Hv + Hk·K + Hv·V)), the factors exp(decay) of all N tokens (of
-    Hv·K numbers each for a decay of each key), their keys, and the added values, u of k ⊗ u; zeros behind them, and
-    everywhere if state_update_active, one int32, is 0. The last two have the dtype of initial_state, a_log or dt_bias,
-    whichever is given first, or float32.
+    Returns the output (T, Hv, V) in the dtype of query, the state after each sequence, and the updates of the state by
+    the first capture_count tokens of each sequence: (B, N · (Hv + Hk·K + Hv·V)), the factors exp(decay) of all N tokens
+    (Hv·K numbers each for a decay (T, Hv, K)), their keys k, and the vectors u of the added k ⊗ u. They are padded with
+    zeros, and all zeros if state_update_active, one int32, is 0. State and updates have the dtype of the first given
+    one of initial_state, a_log and dt_bias, or float32.
     Raises ShapeError, ArgumentError, DTypeError. Source: com.microsoft GatedDeltaNet, opset 1.
 
     >>> one = jnp.ones((2, 1, 1))
@@ -240,7 +240,7 @@ def _delta_net(operands: tuple[Any, ...], of: sizes_of.Heads, batch: Any, length
         state = jnp.swapaxes(state.astype(np.float32).reshape(*turned[:3], of.value_size, of.key_size), 3, 4)
 
     def one(old: Any, token: tuple[Any, ...]) -> tuple[Any, tuple[Any, Any]]:
-        """The states (n, Hk, group, K, V) after a token of n sequences, its output and its update."""
+        """Returns the states (n, Hk, group, K, V) after one token of n sequences, its output and its update."""
         reads, writes, new, decayed, rate = token
         if decayed is not None:
             old = old * decayed[..., None]
@@ -278,7 +278,7 @@ def _delta_net(operands: tuple[Any, ...], of: sizes_of.Heads, batch: Any, length
 
 
 def _factor(decay: Any, axes: int, a_log: Any, shift: Any, lead: tuple[Any, ...], options: _Options) -> Any:
-    """The factor of a state, (*lead, 1 or K), for a decay whose tokens lie along `axes` axes."""
+    """Returns the factor of a state, (*lead, 1 or K), for a decay with `axes` axes of tokens."""
     x = decay.astype(np.float32).reshape(*lead, *(decay.shape[axes + 1 :] or (1,)))
     if options.gate == "none":
         return jnp.exp(x)

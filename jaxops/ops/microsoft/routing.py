@@ -1,4 +1,4 @@
-"""Routers of mixtures of experts that choose groups first."""
+"""Routers of mixtures of experts that choose groups of experts first."""
 
 __all__ = ["moe_group_router"]
 
@@ -32,19 +32,18 @@ def moe_group_router(
     topk_group: int = 1,
     full_scores: SecondOutput = False,
 ) -> Any:
-    """The logarithms of the weights of the top_k experts of each token; router_sentinel for all others.
+    """Returns the logarithms of the weights of a token's top_k experts, and router_sentinel for the remaining ones.
 
-    logits: (…, E), floats; the weight of an expert is s = sigmoid(logits), and its score s + expert_bias, (E,). The E
-    experts stand in n_group groups of the same size. The topk_group groups with the largest sums of their group_topk
-    best scores are chosen, then the top_k experts with the best scores in them, or all if they have fewer. Of equal
-    scores the first one is better; a NaN counts as infinity. A weight below 1e-20 counts as 1e-20.
-    full_scores: also returns the scores and the weights, (T, E) in the dtype of expert_bias; there may be one group
-    only.
-    projection_weight: (E, W), of the dtype of logits, which are then activations (T, W): their product is computed in
-    float32, and the weights are made of it. It needs full_scores.
-    Returns (T, E), in the dtype of logits, for the T tokens of all other axes; with full_scores three arrays.
-    Raises ShapeError, ArgumentError, DTypeError. Source: com.microsoft MoEGroupRouter, opset 1; the node asks for
-    either the first output or the other two.
+    logits: (…, E), floats. expert_bias: (E,). The weight of an expert is s = sigmoid(logits), its score s +
+    expert_bias. The E experts form n_group groups of the same size. The topk_group groups with the largest sums of
+    their group_topk best scores are chosen, then the top_k experts with the best scores in them, or all if they have
+    fewer. Among equal scores the first one is better; a NaN counts as infinity. A weight below 1e-20 counts as 1e-20.
+    full_scores: also returns the scores and the weights, (T, E) in the dtype of expert_bias; n_group must be 1 then.
+    projection_weight: (E, W), of the dtype of logits, which are then activations (T, W): their product, in float32,
+    takes the place of logits. It needs full_scores.
+    Returns (T, E) in the dtype of logits, where T is the product of the first axes; with full_scores three arrays.
+    Raises ShapeError, ArgumentError, DTypeError. Source: com.microsoft MoEGroupRouter, opset 1; a node has either
+    the first output or the other two.
 
     >>> moe_group_router(jnp.array([[0.0, 9.0, 0.0, 8.0]]), jnp.zeros(4), top_k=1, n_group=2).round(3).tolist()
     [[-10000.0, -0.0, -10000.0, -10000.0]]
@@ -53,9 +52,9 @@ def moe_group_router(
     counts = {"n_group": n_group, "topk_group": topk_group, "group_topk": group_topk, "top_k": top_k}
     counts = {name: integer(op, name, value, least=1) for name, value in counts.items()}
     if full_scores and counts["n_group"] != 1:
-        raise ArgumentError(f"{op}: `n_group` is {counts['n_group']}; the full scores are those of one group")
+        raise ArgumentError(f"{op}: `n_group` is {counts['n_group']}; the full scores need 1, a single group")
     if projection_weight is not None and not full_scores:
-        raise ArgumentError(f"{op}: a `projection_weight` is for the full scores only, the outputs 1 and 2")
+        raise ArgumentError(f"{op}: `projection_weight` needs the full scores, outputs 1 and 2")
     operands = floats_of_one_type(op, logits=logits, projection_weight=projection_weight)
     (bias,) = floating(op, expert_bias=expert_bias)
     results = _routed((*operands, bias), tuple(counts.items()), float(router_sentinel))
@@ -63,9 +62,9 @@ def moe_group_router(
 
 
 def _score_sizes(op: str, logits: Sizes, bias: Sizes, projection: Sizes | None) -> tuple[Dim, int]:
-    """(tokens, experts) of logits (…, E), or of activations (T, W) with a projection (E, W), and a bias (E,)."""
+    """Returns (tokens, experts) for logits (…, E), or for activations (T, W) with a projection (E, W)."""
     if projection is not None:
-        must_fit(op, "logits", logits, ("T", "W"), reason=" where `projection_weight` is given")
+        must_fit(op, "logits", logits, ("T", "W"), reason=" if `projection_weight` is given")
         must_fit(op, "projection_weight", projection, ("E", logits[1]), reason=f" for `logits` of {shape_text(logits)}")
     if len(logits) < 2:
         raise ShapeError(f"{op}: `logits` of {shape_text(logits)} must have at least 2 axes, (…, experts)")
@@ -77,7 +76,7 @@ def _score_sizes(op: str, logits: Sizes, bias: Sizes, projection: Sizes | None) 
 
 
 def _check_choice(op: str, experts: int, **counts: int) -> None:
-    """Checks how many groups there are and are chosen, and how many experts."""
+    """Raises ArgumentError unless n_group, topk_group and top_k fit the number of experts."""
     groups = counts["n_group"]
     if experts % groups or counts["topk_group"] > groups or counts["top_k"] > experts:
         raise ArgumentError(

@@ -18,7 +18,7 @@ from jaxops.static import A, Array, Dim, Sizes, jit_if_concrete
 
 
 def affine(x: Array, *, alpha: float = 1.0, beta: float = 0.0) -> jax.Array:
-    """alpha · x + beta.
+    """Returns alpha · x + beta.
 
     x: any shape, floating-point. Returns the same shape and dtype.
     Raises DTypeError. Source: Affine of onnxruntime, opsets 1–9.
@@ -31,7 +31,7 @@ def affine(x: Array, *, alpha: float = 1.0, beta: float = 0.0) -> jax.Array:
 
 
 def scale(input: Array, *, scale: float = 1.0) -> jax.Array:
-    """scale · input.
+    """Returns scale · input.
 
     input: any shape, floating-point. Returns the same shape and dtype.
     Raises DTypeError. Source: Scale of onnxruntime, opsets 1–9.
@@ -49,7 +49,7 @@ def _affine(x: jax.Array, factor: float, offset: float) -> jax.Array:
 
 
 def scaled_tanh(input: Array, *, alpha: float, beta: float) -> jax.Array:
-    """alpha · tanh(beta · input).
+    """Returns alpha · tanh(beta · input).
 
     input: any shape, floating-point. Returns the same shape and dtype.
     Raises DTypeError. Source: ScaledTanh of onnxruntime, opsets 1–9.
@@ -67,7 +67,7 @@ def _scaled_tanh(x: jax.Array, alpha: float, beta: float) -> jax.Array:
 
 
 def parametric_softplus(x: Array, *, alpha: float, beta: float) -> jax.Array:
-    """alpha · log(1 + exp(beta · x)).
+    """Returns alpha · log(1 + exp(beta · x)).
 
     x: any shape, floating-point. Returns the same shape and dtype.
     Raises DTypeError. Source: ParametricSoftplus of onnxruntime, opsets 1–9.
@@ -85,10 +85,10 @@ def _parametric_softplus(x: jax.Array, alpha: float, beta: float) -> jax.Array:
 
 
 def image_scaler(input: Array, *, bias: Sequence[float], scale: float = 1.0) -> jax.Array:
-    """scale · input + bias, with one bias for each channel.
+    """Returns scale · input + bias, with one bias per channel.
 
     input: (N, C, H, W), floating-point. bias: C numbers. Returns the same shape and dtype.
-    Raises ShapeError for another rank or number of biases, DTypeError.
+    Raises ShapeError for a wrong rank or number of biases, DTypeError.
     Source: ImageScaler of onnxruntime, opsets 1–9.
 
     >>> image_scaler(jnp.ones((1, 2, 1, 1)), bias=(1.0, 2.0), scale=3.0)[0, :, 0, 0].tolist()
@@ -112,12 +112,12 @@ def _image_scaler(x: jax.Array, bias: tuple[float, ...], scale: float) -> jax.Ar
 
 
 def crop(input: Array, *, border: Sequence[int], scale: Sequence[int] = ()) -> jax.Array:
-    """Images without their borders, or the part of a given size that begins behind the left and top border.
+    """Crops images by their borders, or to a given size that begins after the left and top borders.
 
     input: (N, C, H, W), floating-point. border: left, top, right and bottom, each 0 or more. scale: the height and
-    width of the result; empty for the part inside the borders. Returns (N, C, h, w), same dtype.
-    Raises ArgumentError for another number of borders or sizes, or a negative one; ShapeError when the image is too
-    small or has another rank; DTypeError.
+    width of the result; empty: all between the borders. Returns (N, C, h, w), same dtype.
+    Raises ArgumentError for a wrong number of borders or sizes, or a negative one; ShapeError if the image is too small
+    or has a wrong rank; DTypeError.
     Source: Crop of onnxruntime, opsets 1–9.
 
     >>> crop(jnp.arange(9.0).reshape(1, 1, 3, 3), border=(1, 0, 0, 2)).tolist()
@@ -128,7 +128,7 @@ def crop(input: Array, *, border: Sequence[int], scale: Sequence[int] = ()) -> j
 
 
 def _cropped_spans(op: str, sizes: Sizes, border: Sizes, scale: Sizes) -> tuple[tuple[Dim, Dim], tuple[Dim, Dim]]:
-    """Begin and end of the rows and of the columns that are left."""
+    """Returns begin and end of the remaining rows and columns."""
     must_fit(op, "input", sizes, ("N", "C", "H", "W"))
     if len(border) != 4 or min(border) < 0:
         raise ArgumentError(f"{op}: `border` is {border}; it must be left, top, right and bottom, each 0 or more")
@@ -156,7 +156,7 @@ def _crop(x: jax.Array, border: tuple[int, ...], scale: tuple[int, ...]) -> jax.
 
 @operator(foldable=True)
 def dynamic_slice(data: A, starts: StaticInts, ends: StaticInts, axes: StaticInts = None) -> A:
-    """The elements from `start` up to, not including, `end`, on each of the axes: `jaxops.slice` without steps.
+    """Returns the elements from `start` up to, not including, `end` along each of the axes, as `jaxops.slice` does.
 
     data: n axes, any dtype. starts, ends, axes: as in `jaxops.slice`.
     Raises ShapeError, AxisError. Source: DynamicSlice of onnxruntime, opsets 1–9.

@@ -1,4 +1,4 @@
-"""Fourier transforms of real signals, and products of the complex numbers that they give."""
+"""Fourier transforms of real signals, and products of complex numbers."""
 
 __all__ = ["complex_mul", "complex_mul_conj", "irfft", "rfft"]
 
@@ -20,7 +20,7 @@ Yes = Literal[1]
 
 
 def rfft(x: Array, *, normalized: No = 0, onesided: Yes = 1, signal_ndim: int = 1) -> jax.Array:
-    """The Fourier transform of real numbers over the last `signal_ndim` axes, one half of the last of them.
+    """Returns the Fourier transform of real numbers over the last `signal_ndim` axes; only half of the last axis.
 
     x: (…, n), floats. Returns (…, n // 2 + 1, 2): real and imaginary parts, same dtype; 16-bit types are computed in
     float32. signal_ndim: 1 to 3. normalized must be 0, and onesided 1.
@@ -34,7 +34,7 @@ def rfft(x: Array, *, normalized: No = 0, onesided: Yes = 1, signal_ndim: int = 
 
 
 def irfft(x: Array, *, normalized: No = 0, onesided: Yes = 1, signal_ndim: int) -> jax.Array:
-    """The inverse of `rfft` for a last axis of an even size.
+    """Inverts `rfft`, for a last axis of even size.
 
     x: (…, m, 2), floats. Returns (…, 2 · (m - 1)), same dtype. The attributes are as in `rfft`.
     Raises ShapeError for too few axes, ArgumentError, DTypeError. Source: com.microsoft Irfft, opset 1.
@@ -66,7 +66,7 @@ def _rfft(x: jax.Array, count: int) -> jax.Array:
 
 
 def _signal_sizes(op: str, sizes: Sizes, count: int) -> Sizes:
-    """The sizes of the last `count` axes of a real signal, from its transform of (…, m, 2)."""
+    """Returns the sizes of the last `count` axes of a real signal, from the sizes (…, m, 2) of its transform."""
     if len(sizes) < count + 1 or sizes[-1] != 2:
         raise ShapeError(
             f"{op}: x of {shape_text(sizes)} must have at least {count + 1} axes, the last of 2 for real and imaginary"
@@ -88,9 +88,10 @@ def _irfft(x: jax.Array, count: int) -> jax.Array:
 
 
 def complex_mul(a: Array, b: Array) -> jax.Array:
-    """The product of complex numbers; the operands broadcast to each other.
+    """Returns the product of complex numbers; the operands broadcast to each other.
 
-    a, b: (…, 2), real and imaginary parts, floats of one dtype. Returns that dtype; 16 bits are computed in float32.
+    a, b: (…, 2), real and imaginary parts, floats of one dtype. Returns their common shape, same dtype; 16-bit types
+    are computed in float32.
     Raises ShapeError when the shapes do not broadcast or a last axis is not 2, DTypeError.
     Source: com.microsoft ComplexMul, opset 1.
 
@@ -101,7 +102,7 @@ def complex_mul(a: Array, b: Array) -> jax.Array:
 
 
 def complex_mul_conj(a: Array, b: Array) -> jax.Array:
-    """The product of a and the conjugate of b; otherwise as `complex_mul`.
+    """Returns the product of a and the conjugate of b; the rest is as in `complex_mul`.
 
     Source: com.microsoft ComplexMulConj, opset 1.
 
@@ -112,10 +113,12 @@ def complex_mul_conj(a: Array, b: Array) -> jax.Array:
 
 
 def _pair_sizes(op: str, *shapes: Sizes) -> Sizes:
-    """The common shape of operands whose last axis is (real, imaginary)."""
+    """Returns the common shape of operands whose last axis is (real, imaginary)."""
     for sizes in shapes:
         if not sizes or sizes[-1] != 2:
-            raise ShapeError(f"{op}: an operand of {shape_text(sizes)} must end with an axis of 2, real and imaginary")
+            raise ShapeError(
+                f"{op}: an operand of {shape_text(sizes)} must end with an axis of size 2, the real and imaginary parts"
+            )
     return broadcast(op, *shapes)
 
 

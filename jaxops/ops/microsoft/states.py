@@ -45,8 +45,8 @@ def causal_conv_with_state(
     weight: (C, 1, k). past_state: (N, C, S), or (N, S, c1, …, cn), with S = (k-1)·dilation: the elements before input;
     None is zeros. One dtype. Returns (an array like input, present_state like past_state).
     activation: 'silu' or 'swish', y · sigmoid(y), or 'none'. dilation: the distance of the taps of a filter.
-    state_window: 0, or W in 1 to 8: the states have a leading axis of W; item i is the state after element
-    L - W + i, counted from 0; items before the first element are zeros. ndim must be 1.
+    state_window: 0, or W in 1 to 8 for states with a leading axis W: item i is the state after element L - W + i,
+    counted from 0, or zeros before the first element. ndim must be 1.
     Raises ShapeError when the shapes do not fit, ArgumentError, DTypeError, UnsupportedError for another ndim, which
     onnxruntime lacks too. Source: com.microsoft CausalConvWithState, opset 1.
 
@@ -73,7 +73,7 @@ def _window(op: str, state_window: Any) -> int:
 def _causal_sizes(
     op: str, x: Sizes, weight: Sizes, bias: Sizes | None, *, channels_last: bool, dilation: int
 ) -> tuple[Sizes, Sizes]:
-    """x as (N, C, L), and the sizes of a state: (N, C, S), or (N, S, c1, …, cn) with the channels last."""
+    """Returns x as (N, C, L), and the sizes of a state: (N, C, S), or (N, S, c1, …, cn) with the channels last."""
     if not channels_last:
         return x, causal_conv(op, x, weight, bias, dilation)
     if len(x) < 3:
@@ -109,12 +109,12 @@ def _causal_conv(operands: tuple[Any, ...], activation: Activation, last: bool, 
 
 
 def _tokens_done(length: Any, window: int) -> Any:
-    """For each state of a window, the number of tokens it comes after, (W,); the last one comes after all of them."""
+    """Returns the number of tokens before each state of a window, (W,); the last state comes after all tokens."""
     return jnp.asarray(length, np.int32) - window + 1 + jnp.arange(window, dtype=np.int32)
 
 
 def _without_earlier(states: Any, done: Any) -> Any:
-    """The states of a window, with zeros for those before the first token: earlier calls have returned them."""
+    """Returns the states of a window, with zeros for those before the first token, which earlier calls returned."""
     return jnp.where(done.reshape(-1, *(1,) * (states.ndim - 1)) > 0, states, jnp.zeros_like(states))
 
 
@@ -134,11 +134,11 @@ def linear_attention(
     state_window: int = 0,
     update_rule: UpdateRule = "gated_delta",
 ) -> tuple[Array, Array]:
-    """Attention without a softmax: a matrix for each head, the state, remembers keys and values, token by token.
+    """Computes attention without a softmax: each head has a state, a matrix that accumulates keys and values by token.
 
     query: (N, T, q_num_heads·K). key: (N, T, kv_num_heads·K). value: (N, T, kv_num_heads·V), floats of one dtype.
     Returns (output, present_state): (N, T, max(q_num_heads, kv_num_heads)·V) in that dtype, and the state after the
-    last token, (N, kv_num_heads, K, V). One number of heads divides the other.
+    last token, (N, kv_num_heads, K, V). One of the numbers of heads must divide the other.
     past_state: the state before the first token, floats; None is zeros. decay: (N, T, kv_num_heads·K) or
     (N, T, kv_num_heads), a logarithm. beta: (N, T, kv_num_heads) or (N, T, 1).
     update_rule: how token t changes the state S: 'linear' adds k ⊗ v; 'gated' first multiplies S by exp(decay); 'delta'
@@ -189,7 +189,7 @@ def _linear_attention(operands: tuple[Any, ...], heads: tuple[int, int], scale: 
 
 
 def linear_attention_gate(a: Array, dt_bias: Array, decay_scale: Array, b: Array | None = None) -> Any:
-    """The decay and the update rate for `linear_attention`: decay_scale · softplus(a + dt_bias), and sigmoid(b).
+    """Returns the gates of `linear_attention`: decay = decay_scale · softplus(a + dt_bias) and beta = sigmoid(b).
 
     a, b: (N, T, H), floats of one dtype. dt_bias, decay_scale: (H,), floats. Returns the decay, an array like a; with b
     (decay, beta).

@@ -1,4 +1,4 @@
-"""Operators on text and on the numbers that stand for it: hashes, tokens, repeated n-grams, warped time."""
+"""Operators on text and tokens: MurmurHash, tokenizer, repeated n-grams, dynamic time warping."""
 
 __all__ = ["dynamic_time_warping", "murmur_hash3", "n_gram_repeat_block", "tokenizer"]
 
@@ -26,11 +26,11 @@ _HASHED = ("int32", "uint32", "int64", "uint64", "float32", "float64")
 
 @operator(foldable=True)
 def murmur_hash3(x: AllBits[Array], *, positive: int = 1, seed: int = 0) -> Array:
-    """The 32-bit MurmurHash3 of the bytes of each element.
+    """Returns the 32-bit MurmurHash3 of the bytes of each element.
 
-    x: any shape; strings (static, as UTF-8), or int32, uint32, int64, uint64, float32 or float64. With x64 off a traced
-    64-bit number has lost its upper half, so it hashes as 32 bits: keep it static. (A model that hashes one runs with
-    x64.) positive: 1 returns uint32, 0 the same bits as int32. seed: an integer of 32 bits.
+    x: any shape; strings (static, as UTF-8), or int32, uint32, int64, uint64, float32 or float64. While x64 is off, a
+    traced 64-bit number has lost its upper half and hashes as 32 bits: keep it static. (A model that hashes one runs
+    with x64.) positive: 1 returns uint32, 0 the same bits as int32. seed: an integer of 32 bits.
     Raises DTypeError for another dtype. Source: com.microsoft MurmurHash3, opset 1.
 
     >>> murmur_hash3(np.array([1, 2], np.int32), positive=0)
@@ -61,7 +61,7 @@ def _murmur_hash3(x: Any, seed: int, kind: np.dtype) -> Any:
 
 
 def _mixed(words: Sequence[Any], seed: int) -> Any:
-    """The hash of words of 32 bits, arrays of NumPy or JAX."""
+    """Returns the hash of 32-bit words, which are arrays of NumPy or JAX."""
     state = words[0] * np.uint32(0) + np.uint32(seed)
     for word in words:
         state = _with_word(state, word)
@@ -104,13 +104,13 @@ def tokenizer(
     separators: Sequence[str] | None = None,
     tokenexp: str | None = None,
 ) -> np.ndarray:
-    """Divides each string into tokens, on a new last axis as long as the most tokens of a string.
+    """Divides each string into tokens, on a new last axis whose size is the largest number of tokens.
 
-    x: strings, (C,) or (N, C). separators: regular expressions, which cut a string one after the other; a single empty
-    one makes each character a token. tokenexp: a regular expression that tokens match; '.' makes each character one.
-    One of the two is given; they are in the notation of RE2, and match as much as they can.
-    mincharnum: positive; tokens of fewer characters are dropped. mark: 1 puts the characters 0x02 and 0x03 before and
-    behind the tokens. pad_value: fills up behind them.
+    x: strings, (C,) or (N, C). separators: regular expressions, which cut a string one after another; a single empty
+    one makes each character a token. tokenexp: a regular expression that matches tokens; '.' makes each character one.
+    Exactly one of the two must be given. They have the syntax of RE2, and match as much as they can.
+    mincharnum: positive; tokens of fewer characters are dropped. mark: 1 puts the character 0x02 before the
+    tokens of a string, and 0x03 after them. pad_value: pads the last axis.
     Raises ShapeError for another rank, DTypeError for anything but strings, ArgumentError.
     Source: com.microsoft Tokenizer, opset 1.
 
@@ -156,7 +156,7 @@ def _tokens(op: str, text: str, least: int, separators: Sequence[str] | None, to
 
 
 def _long_enough(tokens: Sequence[bytes], least: int) -> list[str]:
-    """The tokens of enough characters."""
+    """Returns the tokens with at least so many characters."""
     texts = (token.decode(errors="surrogatepass") for token in tokens)
     return [token for token in texts if len(token) >= least]
 
@@ -171,7 +171,7 @@ def _cut(text: bytes, pattern: Any) -> list[bytes]:
 
 
 def n_gram_repeat_block(input_ids: Array, scores: Array, *, ngram_size: int) -> jax.Array:
-    """Sets the scores of tokens to -inf that would repeat an n-gram of the tokens so far.
+    """Sets the score of each token that would repeat an n-gram of the tokens so far to -inf.
 
     input_ids: (N, S), integers in [0, V). scores: (N, V), floats. ngram_size: positive; the last ngram_size - 1 tokens
     begin the n-gram. Returns an array like scores.
@@ -207,12 +207,12 @@ def _n_gram_repeat_block(operands: tuple[jax.Array, ...], size: int) -> jax.Arra
 
 
 def dynamic_time_warping(input: Array, *, size: Static = None) -> jax.Array:
-    """The path of lowest cost through a matrix, from its first element to its last.
+    """Returns the path of lowest cost through a matrix, from its first element to its last.
 
     input: (M, N) or (1, M, N), floats, the cost of each place. A step goes to the next row, the next column, or both.
-    Returns (2, x), int32: the rows and the columns of the path, max(M, N) <= x < M + N. size: static, a fixed x, at
-    which the path is cut, or filled up with -1; required when input is traced. Where costs are equal, the step to the
-    next column is taken, as in onnxruntime.
+    Returns (2, x), int32: the rows and the columns of the path, max(M, N) <= x < M + N. size: static, a fixed x, to
+    which the path is cropped or padded with -1; needed if input is traced. If costs are equal, the step to the next
+    column is taken, as in onnxruntime.
     Raises StaticError for a traced input without `size`, ShapeError, DTypeError.
     Source: com.microsoft DynamicTimeWarping, opset 1.
 
@@ -242,7 +242,7 @@ def _warping(cost: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
     infinite = jnp.full(rows + 1, np.inf, np.float32)
 
     def diagonal(last: Any, step: Any) -> Any:
-        """Costs of the cells (i, step - i), for all rows i at once, with row and column 0 before the matrix."""
+        """Computes the costs of the cells (i, step - i) for all rows i; row 0 and column 0 lie before the matrix."""
         before, previous = last
         both, down, along = jnp.roll(before, 1), jnp.roll(previous, 1), previous
         column = step - row

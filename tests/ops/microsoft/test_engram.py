@@ -188,7 +188,7 @@ ERRORS = [
     (
         lambda: hashed(jnp.asarray(IDS), factors=FACTORS.astype(np.int64)),
         OutOfRangeError,
-        "`multipliers` is int64, but others are traced, and products of 64 bits need x64",
+        "`multipliers` is int64, but other operands are traced; 64-bit products need x64",
     ),
     (lambda: packed(SUMS[:1]), ShapeError, r"`cumulative_sequence_length` of \(1,\) must be \(B \+ 1,\)"),
     (lambda: packed(SUMS + 1), ArgumentError, "must begin with 0, end with 8, the number of tokens, and grow by at"),

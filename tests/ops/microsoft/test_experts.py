@@ -142,7 +142,7 @@ ERRORS = [
     (lambda: ms.moe(X, ROUTER, GIVEN[0][:, 1:], *GIVEN[1:]), ShapeError, r"`fc1_experts_weights` of .* \(4, 64, 32\)"),
     (lambda: ms.moe(X, ROUTER, *GIVEN, activation_type="tanh"), ArgumentError, "`activation_type` is 'tanh'"),
     (lambda: ms.moe(X, ROUTER, *GIVEN, swiglu_fusion=3), ArgumentError, "`swiglu_fusion` is 3; it must be 0, 1 or 2"),
-    (lambda: ms.moe(X, ROUTER, *GIVEN, activation_type="swiglu"), SignatureError, "swiglu takes the weights of fc3 wh"),
+    (lambda: ms.moe(X, ROUTER, *GIVEN, activation_type="swiglu"), SignatureError, "swiglu needs the weights of fc3 if"),
     (lambda: ms.qmoe(X, ROUTER, *LAYERS, quant_type="fp8"), UnsupportedError, "`quant_type` is 'fp8'; only 'int'"),
     (lambda: ms.qmoe(X, ROUTER, *LAYERS, weights_prepacked=1), UnsupportedError, "`weights_prepacked` is 1"),
     (lambda: ms.qmoe(X, ROUTER, PACKED[0], None, *LAYERS[2:]), SignatureError, "`fc1_scales` is missing"),

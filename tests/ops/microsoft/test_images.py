@@ -100,7 +100,7 @@ ERRORS = [
     (lambda: ms.rfft(IMAGE[0, 0, 0], signal_ndim=2), ShapeError, r"x of \(9,\) has fewer axes than `signal_ndim`, 2"),
     (lambda: ms.irfft(IMAGE, signal_ndim=1), ShapeError, r"x of \(2, 3, 7, 9\) must have .* 2 axes, the last of 2"),
     (lambda: ms.irfft(f32(1, 2), signal_ndim=1), ShapeError, "frequency bins on axis 0; it needs at least 2"),
-    (lambda: ms.complex_mul(IMAGE, IMAGE), ShapeError, r"an operand of \(2, 3, 7, 9\) must end with an axis of 2"),
+    (lambda: ms.complex_mul(IMAGE, IMAGE), ShapeError, r"an operand of \(2, 3, 7, 9\) must end with an axis of size 2"),
     (lambda: ms.complex_mul(f32(3, 2), f32(4, 2)), ShapeError, r"shapes \(3, 2\) and \(4, 2\) do not broadcast"),
 ]
 

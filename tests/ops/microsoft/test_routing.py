@@ -82,9 +82,9 @@ ERRORS = [
     (
         lambda: ms.moe_group_router(X, BIAS, top_k=1, n_group=2, full_scores=True),
         ArgumentError,
-        "`n_group` is 2; the full scores are those of one group",
+        "`n_group` is 2; the full scores need 1, a single group",
     ),
-    (lambda: ms.moe_group_router(X, BIAS, X, top_k=1), ArgumentError, "`projection_weight` is for the full scores onl"),
+    (lambda: ms.moe_group_router(X, BIAS, X, top_k=1), ArgumentError, "`projection_weight` needs the full scores"),
     (
         lambda: ms.moe_group_router(X, BIAS, X[:, 1:], top_k=1, full_scores=True),
         ShapeError,

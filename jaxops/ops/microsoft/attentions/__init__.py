@@ -1,1 +1,1 @@
-"""Attention, in the many forms that language models and encoders call it, with caches and without."""
+"""Attention in the many forms that language models and encoders use, with caches and without."""

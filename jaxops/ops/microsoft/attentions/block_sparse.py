@@ -1,4 +1,4 @@
-"""Attention with a cache whose mask is given by blocks. 16-bit types are computed in float32."""
+"""Attention with a cache and a mask of blocks. 16-bit types are computed in float32."""
 
 __all__ = ["sparse_attention"]
 
@@ -25,7 +25,7 @@ TRAITS = Traits(kind="attention")
 
 
 def _layouts(op: str, rows: Sizes, columns: Sizes, heads: int) -> tuple[Dim, Dim]:
-    """(layouts, blocks) of block_row_indices (layouts, blocks + 1) and block_col_indices (layouts, n)."""
+    """Returns (layouts, blocks) for block_row_indices (layouts, blocks + 1) and block_col_indices (layouts, n)."""
     if len(rows) != 2 or (isinstance(rows[1], int) and rows[1] < 2):
         raise ShapeError(f"{op}: `block_row_indices` of {shape_text(rows)} must be (layouts, blocks + 1)")
     if not isinstance(rows[0], int) or rows[0] < 1 or heads % rows[0]:
@@ -35,7 +35,7 @@ def _layouts(op: str, rows: Sizes, columns: Sizes, heads: int) -> tuple[Dim, Dim
 
 
 def _check_room(op: str, new: Dim, buffer: Dim) -> None:
-    """Checks that the new tokens fit into the rows of a buffer. SizeError where that depends on a symbolic size."""
+    """Checks that the new tokens fit into the rows of a buffer. Raises SizeError if that depends on a symbolic size."""
     problem = f"{op}: the {new} new tokens do not fit into the {buffer} rows of `past_key`"
     try:
         if new > buffer:
@@ -61,7 +61,7 @@ class _Options:
     block: int
     scale: float
     interleaved: bool
-    prompt: bool | None  # whether all tokens are new; None when a traced total says so
+    prompt: bool | None  # True if all tokens are new; None if a traced total decides it
 
 
 def sparse_attention(
@@ -84,22 +84,23 @@ def sparse_attention(
     rotary_interleaved: int = 0,
     scale: float | None = None,
 ) -> tuple[Array, Array, Array]:
-    """Attention of grouped heads to a cache, where a block mask says which blocks of keys a block of queries sees.
+    """Computes attention of grouped heads to a cache; a mask says which blocks of keys a block of queries sees.
 
     query: (B, S, N · H), floats; N is num_heads. key, value: (B, S, K · H); K is kv_num_heads, a divisor of N. Without
     them query is (B, S, (N + 2 · K) · H) and holds all three. past_key, past_value: (B, K, M, H), buffers that the new
     keys and values are written into. key_total_sequence_lengths: integers (B,), the tokens of each sample, old and new.
-    total_sequence_length: one integer, the most of them. If it is S, this is the prompt: the tokens stand at 0 to
-    S - 1, padding on their right. Else they are the last S of each sample; a sample with more than M tokens gives NaN.
+    total_sequence_length: one integer, the largest of these. If it is S, this is the prompt: the tokens have the
+    positions 0 to S - 1, with padding on the right. Otherwise they are the last S tokens of each sample. A sample with
+    more than M tokens gives NaN.
 
-    The mask has blocks of sparse_block_size tokens, and layouts that the heads take in turn: row r of layout l sees the
-    columns block_col_indices[l, j] for j from block_row_indices[l, r] to before block_row_indices[l, r + 1], and no
-    query sees a later key. block_row_indices: (layouts, blocks + 1). block_col_indices: (layouts, n); -1 is padding.
+    The mask has blocks of sparse_block_size tokens, and layouts that the heads use in turn. Row r of layout l sees the
+    columns block_col_indices[l, j] for block_row_indices[l, r] <= j < block_row_indices[l, r + 1]. No query sees a
+    later key. block_row_indices: (layouts, blocks + 1). block_col_indices: (layouts, n); -1 is padding.
     do_rotary: 1 rotates query and key by the angles of their positions, in cos_cache and sin_cache, (R, H / 2);
     rotary_interleaved as in `rotary_embedding`. scale: of the scores, 1 / sqrt(H) for None or 0.
     Returns the output (B, S, N · H), and the buffers with the new keys and values.
     Raises ShapeError, DTypeError, ArgumentError. Source: com.microsoft SparseAttention, opset 1. (onnxruntime 1.32 on a
-    CPU mixes samples up whose lengths differ; here each sample is computed as if alone.)
+    CPU mixes up samples of different lengths; here each sample is computed as if alone.)
 
     >>> x, buffer = jnp.ones((1, 2, 8)), jnp.zeros((1, 1, 4, 8))
     >>> mask = np.array([[0, 1, 3]]), np.array([[0, 0, 1]])
@@ -174,7 +175,7 @@ def _sparse(operands: tuple[Any, ...], options: _Options) -> tuple[jax.Array, ja
     if cos is not None:
         turns = rows_of(cos, positions)[:, None], rows_of(sin, positions)[:, None]
         q, k = (rotated(x, *turns, interleaved=options.interleaved) for x in (q, k))
-    zero = np.int32(0)  # of the type of starts, also with x64 on
+    zero = np.int32(0)  # the type of starts, also while x64 is on
     present_k, present_v = (
         jax.vmap(lambda c, n, s: lax.dynamic_update_slice(c, n, (zero, s, zero)))(old, x, starts)
         for old, x in ((old_k, k), (old_v, v))
@@ -192,7 +193,7 @@ def _sparse(operands: tuple[Any, ...], options: _Options) -> tuple[jax.Array, ja
 
 
 def _by_block(rows: Any, columns: Any) -> Any:
-    """The block mask, bool (layouts, blocks, blocks)."""
+    """Returns the block mask, boolean (layouts, blocks, blocks)."""
     rows, columns = rows.astype(np.int32), columns.astype(np.int32)
     layouts, blocks, count = rows.shape[0], rows.shape[1] - 1, columns.shape[1]
     entry = lax.broadcasted_iota(rows.dtype, (layouts, blocks, count), 2)

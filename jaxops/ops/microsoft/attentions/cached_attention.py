@@ -1,4 +1,4 @@
-"""Shared by the attention operators of com.microsoft: masks that add a number to the scores, and caches.
+"""Attention with caches, and masks that add a number to the scores, for the operators of com.microsoft.
 
 Sizes: B samples, N heads of size H (Hv in value), S queries, L new keys, P keys of the past, M rows of a buffer,
 T keys that a query may use.
@@ -27,8 +27,8 @@ from jaxops.static import Dim, Tracer, is_symbolic
 class Options:
     """The static options of attention.
 
-    masked: the number that a mask of 0 adds to a score. causal: each query sees no later key. shared: the past is a
-    buffer, and the new keys go into it. stage: which scores to return.
+    masked: the number that a mask of 0 adds to a score. causal: True if no query sees a later key. shared: True if the
+    past is a buffer that the new keys are written into. stage: which scores to return.
     """
 
     masked: float = -10000.0
@@ -38,12 +38,12 @@ class Options:
 
 
 def scale_of(scale: float | None, size: Dim) -> Any:
-    """The attribute `scale`, where None and 0 mean 1 / sqrt(size), which is traced for a symbolic size."""
+    """Returns the attribute `scale`, or 1 / sqrt(size) for None and 0; the latter is traced for a symbolic size."""
     return inverse_root(size) if not scale and is_symbolic(size) else float(scale or 1.0 / np.sqrt(size))
 
 
 def known_length(value: Any) -> Any:
-    """The length of a past: a Python integer where it is static, a traced scalar of int32 otherwise."""
+    """Returns the length of a past: a Python integer if it is static, else a traced int32 scalar."""
     if value is None or isinstance(value, Tracer) or is_symbolic(value):
         return None if value is None else as_traced(value).reshape(()).astype(np.int32)
     return int(np.asarray(value).reshape(()))
@@ -61,9 +61,9 @@ def cached(
     scale: float,
     options: Options,
 ) -> tuple[AttentionResult, Any, Any]:
-    """Attention of q (B, N, S, H) to k (B, N, L, H) and v (B, N, L, Hv) behind those of the past.
+    """Computes attention of q (B, N, S, H) to the past, followed by k (B, N, L, H) and v (B, N, L, Hv).
 
-    past: keys and values (B, N, P, …), or buffers (B, N, M, …) of which the first `before` rows count. beams: integers
+    past: keys and values (B, N, P, …), or buffers (B, N, M, …) whose first `before` rows are in use. beams: integers
     (B, M), the sample that each row of the buffer comes from. mask: one of the kinds of `mask_bias`. bias: floats that
     broadcast from (1 or B, 1 or N, S, T). scale: of the scores.
     Returns (the result of `scaled_dot_product_attention`, all keys, all values). The output is NaN if a traced
@@ -95,7 +95,7 @@ def cached(
             fits = (start >= 0) & (count <= jnp.asarray(keys.shape[2], np.int32))
         if beams is not None:
             own_beam = lax.broadcasted_iota(beams.dtype, beams.shape, 0)
-            old = lax.broadcasted_iota(np.int32, beams.shape, 1) < start  # the new rows come from no other beam
+            old = lax.broadcasted_iota(np.int32, beams.shape, 1) < start  # new rows come from the beam itself
             rows = jnp.where(old, beams, own_beam)[:, None, : keys.shape[2], None]
             keys, values = (jnp.take_along_axis(x, rows, 0) for x in (keys, values))
     added = mask_bias(mask, q.shape[0], length, keys.shape[2], offset, options.masked)
@@ -105,7 +105,7 @@ def cached(
     if options.causal:
         causal = key_mask(length, keys.shape[2], offset=offset, right=0)
         if k.shape[2] != length:
-            # Not self-attention, which the text has in mind; as in onnxruntime, the last query sees every key.
+            # The text describes only self-attention. As in onnxruntime, the last query sees every key.
             causal |= lax.broadcasted_iota(np.int32, (length, 1), 0) == length - 1
         visible = causal if visible is None else visible & causal[None, None]
     result = scaled_dot_product_attention(q, keys, values, scale=scale, bias=added, mask=visible, stage=options.stage)
@@ -116,8 +116,7 @@ def cached(
 
 
 def mask_bias(mask: Any, batch: Any, queries: Any, keys: Any, offset: Any, masked: float) -> Any:
-    """The floats that a mask adds to the scores, of sizes that broadcast to (B, N, S, T): 0, or `masked` for a masked
-    key.
+    """Returns the floats that a mask adds to the scores, 0 or `masked`, which broadcast to (B, N, S, T).
 
     mask: integers. (B,) or (3B + 2,): the first B are the numbers of keys. (2B,): the ends and then the starts of the
     keys. (B, T), (B, S, T): 1 for a key to use, 0 for a masked one. (B, 1, M, M): the same for each pair of a query and
@@ -149,7 +148,7 @@ def _rows(mask: Any, offset: Any, count: Any) -> Any:
 
 
 def of_width(x: Any, columns: Any) -> Any:
-    """x cut or filled with zeros to this number of columns; no query may use the key of a filled one."""
+    """Returns x, cropped or padded with zeros to a number of columns; no query may use a padded key."""
     width = x.shape[-1]
     if width == columns:
         return x

@@ -1,4 +1,4 @@
-"""Attention of grouped heads with a cache of keys and values, as decoders of language models use it.
+"""GroupQueryAttention: grouped heads with a cache of keys and values, as in decoders of language models.
 
 16-bit types are computed in float32.
 """
@@ -99,31 +99,33 @@ def group_query_attention(
     softcap: float = 0.0,
     v_quant_type: Quantization = "NONE",
 ) -> tuple[Array, ...]:
-    """Attention of new tokens to themselves and to those in a cache; the cache with their keys and values added.
+    """Computes attention of new tokens to themselves and to a cache, and adds their keys and values to the cache.
 
     query: (B, S, N · H), floats; N is num_heads. key, value: (B, S, K · H); K is kv_num_heads, a divisor of N. Without
-    them query is (B, S, (N + 2 · K) · H) and holds all three. A key and value without a token use the cache unchanged.
+    them query is (B, S, (N + 2 · K) · H) and holds all three. With a key and value of no tokens the cache stays
+    unchanged.
     past_key, past_value: (B, K, P, H), the cache. seqlens_k: integers (B,), the tokens of each sample, old and new,
-    less 1. total_sequence_length: one static integer, the most tokens of a sample. If it is S, this is the prompt: the
-    tokens stand at 0 to S - 1, padding on their right. Else they stand before position seqlens_k + 1.
-    query_seqlens: integers (B,), how many of the S tokens count, where padding stands on the right of those behind a
-    past, too. Then total_sequence_length is a bound, and says nothing about a prompt.
+    less 1. total_sequence_length: one static integer, the largest number of tokens of a sample. If it is S, this is
+    the prompt: the tokens have positions 0 to S - 1, with padding on the right. Otherwise they end at seqlens_k.
+    query_seqlens: integers (B,), how many of the S tokens are not padding on the right, also after a past. Then
+    total_sequence_length is an upper bound, and never marks a prompt.
 
     The present cache has max(P, total_sequence_length) rows. total_sequence_length must be P + S (the cache grows) or
-    at most P (the cache is a buffer); P itself will do for all steps in a buffer. A sample with more tokens than rows
-    gives NaN. Rows of a buffer behind the new tokens stay as they are.
-    sliding_window_cache: 1 for a cache of P rows, at least local_window_size, which forgets. Its first rows hold the
-    last L of the T = seqlens_k + 1 tokens of a sample in order: all while T ≤ P, then
-    L = T - G · ceil((T - P) / G) with G = P - local_window_size + 1. The other rows are 0, and no T is too large.
+    at most P (the cache is a buffer); P fits all steps in a buffer. A sample with more tokens than rows gives NaN. Rows
+    of a buffer after the new tokens keep their values.
+    sliding_window_cache: 1 for a cache of P rows, at least local_window_size, which drops old tokens. Its first rows
+    hold the last L of the T = seqlens_k + 1 tokens of a sample, in order: all if T ≤ P, else
+    L = T - G · ceil((T - P) / G) with G = P - local_window_size + 1. The remaining rows are 0; T may be any number.
 
     cos_cache, sin_cache: (M, R / 2), the angles of each position, needed with do_rotary; rotary_interleaved as in
-    `rotary_embedding`. position_ids: integers (B, S), by default the places in the cache; for a prompt only the first
-    counts. q_norm_weight, k_norm_weight: (H,), a normalization by the root of the mean square and qk_norm_epsilon.
+    `rotary_embedding`. position_ids: integers (B, S), by default the places in the cache; for a prompt only the
+    first is used. q_norm_weight, k_norm_weight: (H,), scale queries and keys after RMS normalization with
+    qk_norm_epsilon.
     scale: of the scores, 1 / sqrt(H) for None or 0. softcap: caps the scores before attention_bias, floats
     (1 or B, 1 or N, S, total_sequence_length), is added. causal: 1 hides later tokens.
     local_window_size: the number of keys that a token sees, itself included; -1 for all. head_sink: (N,), the scores of
-    one more key of value 0; smooth_softmax: 1 means a score of 0.
-    k_quant_type, v_quant_type: the same for both; 'PER_TENSOR' or 'PER_CHANNEL' for a cache of integers of
+    an additional key with value 0; smooth_softmax: 1 is the same with a score of 0.
+    k_quant_type, v_quant_type: must be equal; 'PER_TENSOR' or 'PER_CHANNEL' for a cache of integers with
     kv_cache_bit_width bits: int8 for 8; uint8 of (B, K, P, H / 2) for 4, two in a byte. k_scale, v_scale: the floats
     that the integers are multiplied by, (1,) per tensor or (1, K, 1, H) per channel.
 
@@ -219,7 +221,7 @@ def group_query_attention(
         sink=smooth_softmax == 1,
         softcap=float(softcap)
         if softcap > 0
-        else 0.0,  # NaN never equals a key of the program cache, and means no cap, too
+        else 0.0,  # NaN would never equal a key of the program cache; it means no cap, like 0
         bits=bits,
     )
     cache = (old_k, old_v, *factors, as_traced(lengths), None if valid is None else as_traced(valid))
@@ -229,7 +231,7 @@ def group_query_attention(
 
 
 def _bits(op: str, key: Quantization, value: Quantization, bits: int) -> int:
-    """The bits of a number in a quantized cache, 0 if it holds floats."""
+    """Returns the bits of a number in a quantized cache, or 0 for a cache of floats."""
     for name, kind in (("k_quant_type", key), ("v_quant_type", value)):
         one_of(op, name, kind, Quantization)
     if key == value == "NONE":
@@ -249,7 +251,7 @@ def _integers(op: str, name: str, value: Any) -> Array:
 
 
 def _one(op: str, value: Any) -> Any:
-    """A known number of tokens, maybe a symbolic size."""
+    """Returns a known number of tokens, which may be a symbolic size."""
     if isinstance(value, Tracer):
         problem = "`total_sequence_length` must be known while tracing, but it is traced: the cache may grow to it"
         hint = "give a Python number or a NumPy array; steps in a buffer may all give the number of its rows, as "
@@ -271,7 +273,7 @@ def _check_sliding(op: str, past: Any, window: int, causal: bool, scores: int) -
     if past is None:
         raise SignatureError(f"{op}: `sliding_window_cache` is 1, so `past_key` and `past_value` must be given")
     if scores:
-        # The text does not say which keys their columns are, and onnxruntime does not have them.
+        # The text does not say to which keys the columns belong, and onnxruntime does not return them.
         raise UnsupportedError(f"{op}: `qk_output` is {scores}; with `sliding_window_cache` = 1 it must be 0")
 
 
@@ -308,12 +310,12 @@ def _group_query(operands: tuple[Any, ...], options: _Options) -> tuple[Any, ...
         occupied = None
         present_k, present_v = (present(old, x, starts, options.rows) for old, x in ((old_k, k), (old_v, v)))
         keys, values = present_k, present_v
-        if options.rows != options.total:  # a buffer, of which the other rows may hold anything
+        if options.rows != options.total:  # a buffer, whose unused rows may hold anything
             values = only_first(values, ends)
     if options.bits:
         keys = dequantized(keys, k_factor, options.bits, q.dtype)
         values = dequantized(values, v_factor, options.bits, q.dtype)
-    # Of each key, the position among the tokens of its sample.
+    # The position of each key among the tokens of its sample.
     positions = lax.broadcasted_iota(np.int32, (1, 1, 1, keys.shape[2]), 3)
     if occupied is not None:
         positions = positions + occupied.first.reshape(-1, 1, 1, 1)
@@ -345,20 +347,20 @@ def _group_query(operands: tuple[Any, ...], options: _Options) -> tuple[Any, ...
 
 
 def _normalized(x: Any, weight: Any, epsilon: float) -> Any:
-    """Each head divided by the root of its mean square, then scaled."""
+    """Divides each head by the root of its mean square, then scales."""
     scaled, _, _ = normalized(x.astype(accumulation_type(x.dtype)), (3,), epsilon, True)
     return (scaled * broadcast_to(weight.astype(scaled.dtype), scaled.shape)).astype(x.dtype)
 
 
 def _is_prompt(total: Any, length: Any) -> Any:
-    """Tells if all tokens are new: a bool if the sizes tell, else a traced one."""
+    """Returns True if all tokens are new: a Python bool if the sizes decide it, else a traced one."""
     if isinstance(total, int) and isinstance(length, int):
         return total == length
     return jnp.asarray(total, np.int32) == jnp.asarray(length, np.int32)
 
 
 def _starts(ends: Any, first: Any, past: Any, count: Any) -> Any:
-    """The position of the first new token of each sample, (B,). count: of the new ones, one number or (B,)."""
+    """Returns the position of the first new token of each sample, (B,). count: of new tokens, one number or (B,)."""
     if past is None or first is True:
         return jnp.zeros_like(ends)
     starts = jnp.maximum(ends - jnp.asarray(count, ends.dtype), 0)
@@ -366,7 +368,7 @@ def _starts(ends: Any, first: Any, past: Any, count: Any) -> Any:
 
 
 def _positions(ids: Any, starts: Any, first: Any, length: Any) -> Any:
-    """The position of each new token, (B, S)."""
+    """Returns the position of each new token, (B, S)."""
     steps = lax.broadcasted_iota(np.int32, (1, length), 1)
     if ids is None:
         return starts[:, None] + steps
@@ -379,12 +381,10 @@ def _positions(ids: Any, starts: Any, first: Any, length: Any) -> Any:
 
 
 def _visible(starts: Any, ends: Any, length: Any, positions: Any, options: _Options) -> Any:
-    """The keys that each new token sees, booleans (B, 1, S, R). positions: the position of each key, (1 or B, 1, 1,
-    R).
-    """
+    """Returns which keys each new token sees, booleans (B, 1, S, R). positions: of the keys, (1 or B, 1, 1, R)."""
     ends = ends.reshape(-1, 1, 1, 1)
     if options.causal:
-        # A token of the padding sees no more than the last one before it, as in onnxruntime.
+        # As in onnxruntime, a padding token sees the same keys as the last token before it.
         steps = lax.broadcasted_iota(np.int32, (1, 1, length, 1), 2)
         ends = jnp.minimum(starts.reshape(-1, 1, 1, 1) + steps + 1, ends)
     seen = positions < ends

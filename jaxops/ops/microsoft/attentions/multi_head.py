@@ -37,14 +37,15 @@ def multi_head_attention(
     unidirectional: int = 0,
     return_scores: FourthOutput = False,
 ) -> tuple[Array, ...]:
-    """Attention of a query to keys and values, with a bias of each, masks, and a cache.
+    """Computes attention of queries to keys and values, with biases, masks and a cache.
 
     query, key, value: (B, S, N · H), (B, L, N · H) and (B, L, N · Hv), floats; N is num_heads. Or key is
-    (B, L, N, 2, H) with the values, or query is (B, S, N, 3, H) with both. A key and value (B, N, L, H) are those of
-    an encoder, to be used as they are. bias: (D + D + Dv,), added to queries, keys and values, D = N · H, Dv = N · Hv.
+    (B, L, N, 2, H) with the values, or query is (B, S, N, 3, H) with both. A key and value (B, N, L, H) come from an
+    encoder and are used as they are. bias: (D + D + Dv,), added to queries, keys and values, D = N · H, Dv = N · Hv.
     past_key, past_value: (B, N, P, H), put before key and value. With past_sequence_length, one integer, they are
-    buffers of P rows of which so many count; a traced one that leaves no room gives NaN. T is the number of keys, old
-    and new. cache_indirection: integers (B / W, W, P): of which of W beams each row of the buffer is.
+    buffers of P rows, whose first past_sequence_length rows are in use; a traced one that leaves no room gives NaN. T
+    is the number of keys, old and new. cache_indirection: integers (B / W, W, P): which of W beams each row of the
+    buffer comes from.
     key_padding_mask: integers; (B,) or (3B + 2,): the first B are the numbers of keys; (B, L) or (B, T), or
     (B, S, T): 1 for a key to use, 0 for one that gets mask_filter_value added. attention_bias: floats
     (1 or B, 1 or N, S, T), added to the scores. unidirectional: 1 hides later keys. scale: of the scores, 1 / sqrt(H)
@@ -88,14 +89,14 @@ def decoder_masked_multi_head_attention(
     past_present_share_buffer: int = 0,
     scale: float | None = None,
 ) -> tuple[Array, ...]:
-    """`multi_head_attention` of one new token, as a step of decoding.
+    """Computes `multi_head_attention` for one new token, as a step of decoding.
 
     query: (B, 1, N · H), with key and value alike, or (B, 1, 3 · N · H) with both inside, or with a key and value
     (B, N, L, H) of an encoder. past_key, past_value: (B, N, P, H), put before key and value; with
-    past_present_share_buffer they are buffers of which past_sequence_length rows count. mask_index: (B, T).
-    cache_indirection: integers (B / W, W, P), needed where beam_width is W > 1. output_qk: 1 returns the scores.
-    The other operands are those of `multi_head_attention`, and so are the results. The buffer of the keys keeps the
-    order of its axes, as in onnxruntime on a CPU.
+    past_present_share_buffer they are buffers whose first past_sequence_length rows are in use. mask_index: (B, T).
+    cache_indirection: integers (B / W, W, P), needed if beam_width is W > 1. output_qk: 1 returns the scores.
+    The other operands and the results are those of `multi_head_attention`. As in onnxruntime on a CPU, the buffer of
+    keys keeps the order of its axes.
     Raises ShapeError, DTypeError, ArgumentError, StaticError for scores with a traced past_sequence_length.
     Source: com.microsoft DecoderMaskedMultiHeadAttention, opset 1.
 
@@ -150,11 +151,11 @@ def _checked(
     layouts.bias(op, shapes[3], heads * size, heads * value_size)
     layouts.past(op, shapes[5], shapes[6], (batch, heads, size), value_size)
     if old_k is not None and k is not None and k.ndim == 4:
-        raise ShapeError(f"{op}: `key` of {shape_text(k.shape)} is that of an encoder, so `past_key` must be left out")
+        raise ShapeError(f"{op}: `key` of {shape_text(k.shape)} comes from an encoder, so `past_key` must be left out")
     rows: Any = 0 if old_k is None else old_k.shape[2]
     before = rows
     if options.shared:
-        if options.stage and past_length is not None:  # the scores have as many columns as there are tokens
+        if options.stage and past_length is not None:  # the number of tokens is a size of the scores
             past_length = known_value(op, "past_sequence_length", past_length)
         before = known_length(past_length)
         if before is None:
@@ -194,7 +195,7 @@ def _multi_head(
 
 
 def _separate(q: Any, k: Any, v: Any, heads: int) -> tuple[Any, Any, Any]:
-    """Queries, keys and values; those of packed layouts as (B, S, N · H)."""
+    """Returns queries, keys and values; packed layouts are split into (B, S, N · H) each."""
 
     def merged(x: Any) -> Any:
         return x.reshape(*x.shape[:2], heads * x.shape[-1])

@@ -1,6 +1,6 @@
 """Packed batches, which hold tokens without padding: attention, and removal and restoration of the padding.
 
-A batch (B, S, …) is packed to its tokens (T, …); the padding stands on the right. `token_offset`, (B, S), holds the
+A batch (B, S, …) with padding on the right is packed into its tokens (T, …). `token_offset`, (B, S), holds the
 flat positions of the tokens in the batch, then those of the padding. 16-bit types are accumulated in float32.
 """
 
@@ -44,7 +44,7 @@ def packed_attention(
     qkv_hidden_sizes: Sequence[int] | None = None,
     scale: float | None = None,
 ) -> jax.Array:
-    """`attention` of a packed batch: each token attends to those of its own sequence.
+    """Computes `attention` of a packed batch: each token attends to those of its own sequence.
 
     input: (T, Di), floats. weights: (Di, D + D + Dv). bias: (D + D + Dv,). token_offset: integers (B, S).
     cumulative_sequence_length: integers (B + 1,), the sums of the first lengths. attention_bias: floats
@@ -83,7 +83,7 @@ def _packed_projected(operands: tuple[Any, ...], heads: int, width: int, scale: 
 
 
 def _within_sequences(parts: Any, offset: Any, ends: Any, bias: Any, heads: int, scale: float) -> Any:
-    """Attention of packed queries, keys and values (T, …) within each sequence, packed again."""
+    """Computes attention of packed queries, keys and values (T, …) within each sequence; returns it packed."""
     if isinstance(parts[0].shape[0], int) and parts[0].shape[0] == 0:  # all is padding
         return jnp.zeros((0, parts[2].shape[1]), parts[0].dtype)
     batch, length = offset.shape
@@ -112,12 +112,12 @@ def packed_multi_head_attention(
     mask_filter_value: float = -10000.0,
     scale: float | None = None,
 ) -> jax.Array:
-    """`multi_head_attention` of a packed batch: each token attends to those of its own sequence.
+    """Computes `multi_head_attention` of a packed batch: each token attends to those of its own sequence.
 
     query, key, value: (T, D), (T, D) and (T, Dv), floats, or query is (T, N, 3, H) and holds all three.
     bias: (D + D + Dv,). token_offset, cumulative_sequence_length, attention_bias: as in `packed_attention`. scale: of
-    the scores, 1 / sqrt(H) for None or 0. mask_filter_value has no effect: tokens of other
-    sequences are excluded.
+    the scores, 1 / sqrt(H) for None or 0. mask_filter_value has no effect,
+    since tokens of other sequences are excluded.
     Returns (T, Dv). Raises ShapeError, DTypeError, ArgumentError.
     Source: com.microsoft PackedMultiHeadAttention, opset 1.
 
@@ -154,10 +154,10 @@ def _packed_heads(operands: tuple[Any, ...], heads: int, scale: float) -> Any:
 
 
 def remove_padding(input: Array, sequence_token_count: Static) -> tuple[Array, Array, Array, Array]:
-    """The tokens of a batch whose padding stands on the right.
+    """Packs the tokens of a batch with padding on the right.
 
-    input: (B, S, D), floats. sequence_token_count: static integers (B,), the tokens of each sequence, since their sum T
-    is a size. Returns the tokens (T, D) and, in int32, their flat positions and then those of the padding (B, S), the
+    input: (B, S, D), floats. sequence_token_count: integers (B,), the tokens of each sequence; static, since their sum
+    T is a size. Returns the tokens (T, D) and, in int32, their flat positions and then those of the padding (B, S), the
     sums of the first lengths (B + 1,), and the largest length (1,).
     Raises ShapeError, DTypeError, StaticError for a traced count, ArgumentError for one outside of [0, S].
     Source: com.microsoft RemovePadding, opset 1.
@@ -191,7 +191,7 @@ def remove_padding(input: Array, sequence_token_count: Static) -> tuple[Array, A
 
 
 def restore_padding(input: Array, token_offset: Array) -> jax.Array:
-    """The batch of which `remove_padding` took the tokens, with zeros as padding.
+    """Restores the batch whose tokens `remove_padding` has packed, with zeros as padding.
 
     input: (T, D), floats. token_offset: integers (B, S). Returns (B, S, D). Raises ShapeError, DTypeError.
     Source: com.microsoft RestorePadding, opset 1.
@@ -208,7 +208,7 @@ def restore_padding(input: Array, token_offset: Array) -> jax.Array:
 
 @jit_if_concrete
 def restored(operands: tuple[Any, Any]) -> Any:
-    """Tokens (T, D) at their places in a batch (B, S, D) of zeros."""
+    """Writes tokens (T, D) at their places in a batch (B, S, D) of zeros."""
     x, offset = operands
     batch, length = offset.shape
     flat = jnp.zeros((batch * length, x.shape[1]), x.dtype)

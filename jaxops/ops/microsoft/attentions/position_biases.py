@@ -26,12 +26,12 @@ from jaxops.static import Array, Dim, jit_if_concrete, known
 def relative_position_bias(
     bias_table: Array, query_length: Static, key_length: Static, *, max_distance: int, is_bidirectional: int = 0
 ) -> jax.Array:
-    """A learned bias for each distance of query and key; larger distances share buckets (T5).
+    """Returns a learned bias for each distance of query and key; larger distances share buckets (T5).
 
     bias_table: (buckets, N), floats; its memory holds the buckets of the first head, then of the second, and so on.
     query_length, key_length: static, one integer S; both must be equal. Distances below half the buckets have one each,
     those up to max_distance share the remaining buckets by their logarithm. is_bidirectional: 1 gives keys after the
-    query half of the buckets; with 0 they have those of the same distance before it. Returns (1, N, S, S). Raises
+    query half of the buckets; 0 gives them the bucket of the same distance before it. Returns (1, N, S, S). Raises
     ShapeError, ArgumentError, DTypeError, StaticError for a traced length. Source: com.microsoft RelativePositionBias,
     opset 1; there is no kernel for a CPU in onnxruntime.
 
@@ -90,7 +90,7 @@ def gated_relative_position_bias(
     *,
     num_heads: int,
 ) -> jax.Array:
-    """rel_pos, scaled for each query by a gate that is computed from the query.
+    """Returns rel_pos, scaled for each query by a gate that is computed from the query.
 
     The two halves of (query + query_bias) · weight + bias are summed and go through a sigmoid to u and r; the gate is
     u · (r · eco_a - 1) + 2.

@@ -1,4 +1,4 @@
-"""Attention operators that compute queries, keys and values from their input themselves.
+"""Attention operators that compute queries, keys and values from their input.
 
 16-bit types are multiplied in their own precision and accumulated in float32.
 """
@@ -45,18 +45,18 @@ def attention(
     scale: float | None = None,
     unidirectional: int = 0,
 ) -> tuple[Array, Array | None]:
-    """Attention whose queries, keys and values are the columns of input · weights + bias.
+    """Computes attention whose queries, keys and values are the columns of input · weights + bias.
 
     input: (B, S, Di), floats. weights: (Di, D + D + Dv), for queries, keys and values of N = num_heads heads; bias:
-    (D + D + Dv,). qkv_hidden_sizes: D, D and Dv; by default all are a third.
+    (D + D + Dv,). qkv_hidden_sizes: D, D and Dv; by default a third of the columns each.
     past: (2, B, N, P, H), keys and values before those of the input. With past_present_share_buffer it is a buffer
-    (2, B, N, M, H) of which past_sequence_length rows count; a traced one that leaves no room gives NaN. T is the
-    number of keys, old and new.
-    mask_index: integers; (B,) lengths of the samples, or (2B,) their ends and then their starts, or 1 for a key to use
-    and 0 for one that gets mask_filter_value added: (B, T), (B, S, T), or (B, 1, M, M) with a row for each position.
-    (3B + 2,) holds the lengths first; (B, 1) and (1, 1) mask nothing. attention_bias: floats (1 or B, 1 or N, S, T),
+    (2, B, N, M, H) whose first past_sequence_length rows are in use; a traced length that leaves no room gives NaN. T
+    is the number of keys, old and new.
+    mask_index: integers. (B,): the lengths of the samples. (2B,): their ends, then their starts. (3B + 2,): begins with
+    the lengths. (B, T), (B, S, T), or (B, 1, M, M) with a row for each position: 1 for a key to use, 0 for a key whose
+    scores get mask_filter_value added. (B, 1), (1, 1): no mask. attention_bias: floats (1 or B, 1 or N, S, T),
     added to the scores. unidirectional: 1 hides later keys. scale: of the scores, 1 / sqrt(H) for None or 0.
-    do_rotary: turns the first rotary_embedding_dim elements of each query and key (0: all) by the angles
+    do_rotary: 1 rotates the first rotary_embedding_dim elements of each query and key (0: all) by the angles
     position / 10000^(2i / rotary_embedding_dim).
     Returns the output (B, S, Dv), and the present keys and values: (2, B, N, T, H), or the buffer with the new ones;
     None if the values have another width than the keys.
@@ -99,11 +99,11 @@ def decoder_masked_self_attention(
     past_present_share_buffer: int = 0,
     scale: float | None = None,
 ) -> tuple[Array, Array | None]:
-    """`attention` of one new token, as a step of decoding.
+    """Computes `attention` for one new token, as a step of decoding.
 
     input: (B, 1, Di). The other operands and attributes are those of `attention`; mask_index is (B, T).
-    cache_indirection: integers (B / W, W, M), needed where beam_width is W > 1: of which beam each row of the buffer
-    is, for each beam of each of the B / W samples. The buffer keeps the order of its axes, as those of `attention`.
+    cache_indirection: integers (B / W, W, M), needed if beam_width is W > 1: for each beam of each of the B / W
+    samples, the beam that each row of the buffer comes from. The buffer keeps the order of its axes, as in `attention`.
     Returns the output (B, 1, Dv) and the present keys and values. Raises ShapeError, DTypeError, ArgumentError.
     Source: com.microsoft DecoderMaskedSelfAttention, opset 1.
 
@@ -130,7 +130,7 @@ def decoder_masked_self_attention(
 
 
 def _static_flag(op: str, name: str, value: Any) -> bool:
-    """A static boolean, as Python has it or an array of one."""
+    """Returns a static boolean, given as a Python bool or an array of one."""
     flag_array = known(op, name, value)
     if flag_array.size != 1 or flag_array.dtype.kind not in "bi":
         raise ArgumentError(f"{op}: `{name}` is {describe(flag_array)}; it must be one boolean")
@@ -138,7 +138,7 @@ def _static_flag(op: str, name: str, value: Any) -> bool:
 
 
 def beam_samples(op: str, indirection: Any, width: Any, batch: Any) -> Any:
-    """The sample of the batch that each row of the buffer comes from, (B, M); None without beams."""
+    """Returns the sample of the batch that each row of the buffer comes from, (B, M); None without beams."""
     if indirection is None:
         if width is not None and integer(op, "beam_width", width) > 1:
             raise ArgumentError(f"{op}: `beam_width` is more than 1, so `cache_indirection` must be given")
@@ -221,18 +221,18 @@ def _attention(
 
 
 def project(x: Any, weights: Any, bias: Any) -> Any:
-    """x · weights + bias, in the dtype of x."""
+    """Returns x · weights + bias, in the dtype of x."""
     product = dot.matrix_product(x, weights, accumulation_type(x.dtype))
     return (product if bias is None else product + along_last(bias.astype(product.dtype), product)).astype(x.dtype)
 
 
 def along_last(bias: Any, x: Any) -> Any:
-    """A bias (D,) with the axes of x (…, D)."""
+    """Returns a bias (D,) with the rank of x (…, D)."""
     return bias.reshape((1,) * (x.ndim - 1) + bias.shape)
 
 
 def _angles(first: Any, length: Any, turned: int) -> tuple[Any, Any]:
-    """Cosines and sines, (S, turned / 2), of `length` positions from `first` on."""
+    """Returns cosines and sines, (S, turned / 2), for `length` positions from `first` on."""
     positions = jnp.asarray(first, np.float32) + lax.broadcasted_iota(np.float32, (length, 1), 0)
     frequencies = 10000.0 ** (-np.arange(0, turned, 2, dtype=np.float32) / turned)
     angles = positions * frequencies.astype(np.float32)[None]
@@ -256,11 +256,12 @@ def decoder_attention(
     num_heads: int,
     mask_filter_value: float = -10000.0,
 ) -> tuple[Array, Array, Array]:
-    """Attention of a decoder to itself or, with static_kv, to an encoder; the sequence is the first axis.
+    """Computes attention of a decoder to itself or, with static_kv, to an encoder; the first axis is the sequence.
 
     query: (S, B, D), floats. key: (L, B, D). q_weight: (D, D). kv_weight: (D, 2 · D). bias: (3 · D,), for queries, keys
-    and values. The keys and values come from key with static_kv, else from query. With use_past and has_layer_state,
-    static_kv takes them from key_cache and value_cache (B, N, P, H), else they go behind these.
+    and values. Keys and values are computed from key with static_kv, else from query. With use_past and
+    has_layer_state, static_kv takes them from key_cache and value_cache (B, N, P, H) instead; without static_kv they
+    follow these.
     key_padding_mask: booleans (B, T), used with has_key_padding_mask; True adds mask_filter_value to a key's scores.
     The four flags are static. Returns the output (S, B, D), and keys and values (B, N, T, H).
     Raises ShapeError, DTypeError, ArgumentError, StaticError for a traced flag.

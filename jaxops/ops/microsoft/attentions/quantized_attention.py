@@ -22,12 +22,12 @@ TRAITS = Traits(kind="attention", precision="exact")
 
 
 def _head_size(op: str, x: Sizes, w: Sizes, bias: Sizes, heads: int) -> Dim:
-    """The size of a head; ShapeError unless the columns of w and the bias are three times `heads` of them."""
+    """Returns the size H of a head. Raises ShapeError unless w and the bias have 3 · heads · H columns."""
     problem = f"{op}: `input` of {shape_text(x)} and `weight` of {shape_text(w)} must be (B, S, D) and (D, 3·N·H)"
     if len(x) != 3 or len(w) != 2 or not agree(problem, x[2], w[0]):
         raise ShapeError(problem)
     if heads < 1 or w[1] % (3 * heads):
-        raise ArgumentError(f"{op}: `num_heads` is {heads}; three times it must divide the {w[1]} columns of `weight`")
+        raise ArgumentError(f"{op}: `num_heads` is {heads}; 3 · num_heads must divide the {w[1]} columns of `weight`")
     if bias != w[1:]:
         must_agree(f"{op}: `bias` of {shape_text(bias)} must be {shape_text(w[1:])}", bias, w[1:])
     return w[1] // (3 * heads)
@@ -51,11 +51,11 @@ def qattention(
     scale: float | None = None,
     unidirectional: int = 0,
 ) -> tuple[jax.Array, jax.Array]:
-    """Attention whose queries, keys and values are the columns of a product of quantized matrices.
+    """Computes attention whose queries, keys and values are the columns of a product of quantized matrices.
 
-    input: (B, S, Di). weight: (Di, 3·N·H), for the N = num_heads queries, keys and values. int8 or uint8, each.
+    input: (B, S, Di). weight: (Di, 3·N·H), for queries, keys and values of N = num_heads heads. Each is int8 or uint8.
     input_scale, input_zero_point: scalars. weight_scale, weight_zero_point: scalars, or (3·N·H,). bias: (3·N·H,).
-    Zero points have the type of their numbers and are 0 when None; scales and bias are floats of one type.
+    Zero points have the type of what they belong to, and are 0 when None; scales and bias are floats of one type.
     past: (2, B, N, P, H), keys and values before those of the input. T = P + S.
     mask_index: integers, as in `attention`; a masked key gets mask_filter_value added, -10000 when None.
     unidirectional: 1 hides later keys. scale: of the scores, 1 / sqrt(H) for None or 0.

@@ -1,4 +1,4 @@
-"""Shared by operators whose cache of keys and values holds integers: of 8 bits, or two of 4 bits in a byte."""
+"""Caches of keys and values that hold integers of 8 bits, or two integers of 4 bits per byte."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ from jaxops.dtypes import as_traced
 from jaxops.errors import DTypeError, describe
 from jaxops.static import array
 
-CELL = {4: np.dtype(np.uint8), 8: np.dtype(np.int8)}  # the element type of a cache of so many bits
+CELL = {4: np.dtype(np.uint8), 8: np.dtype(np.int8)}  # bits of an integer → element type of the cache
 
 
 def cells(op: str, bits: int, **operands: Any) -> tuple[Any, ...]:
-    """Quantized caches as JAX arrays, else DTypeError; None passes."""
+    """Returns quantized caches as JAX arrays; None stays None. Raises DTypeError for another element type."""
     arrays = tuple(None if v is None else array(v) for v in operands.values())
     for name, value in zip(operands, arrays, strict=True):
         if value is not None and value.dtype != CELL[bits]:
@@ -22,7 +22,7 @@ def cells(op: str, bits: int, **operands: Any) -> tuple[Any, ...]:
 
 
 def quantized(x: Any, scale: Any, bits: int) -> Any:
-    """x / scale as integers of the cache; two of 4 bits, plus 8, share a byte, the first in its low half."""
+    """Returns x / scale as integers of the cache. Two of 4 bits, plus 8, share a byte, the first in its low half."""
     limit = 2 ** (bits - 1)
     wide = jnp.clip(jnp.round(x.astype(np.float32) / scale), -limit, limit - 1).astype(np.int32)
     if bits == 8:
@@ -32,7 +32,7 @@ def quantized(x: Any, scale: Any, bits: int) -> Any:
 
 
 def dequantized(cache: Any, scale: Any, bits: int, dtype: Any) -> Any:
-    """The dequantized cache."""
+    """Returns the cache as floats."""
     if bits == 8:
         return (cache.astype(np.float32) * scale).astype(dtype)
     halves = jnp.stack([cache & np.uint8(15), cache >> np.uint8(4)], -1)

@@ -1,4 +1,4 @@
-"""Rotary position embedding: pairs of elements turned by an angle that grows with the position.
+"""Rotary position embedding: rotates pairs of elements by angles that grow with the position.
 
 16-bit types are computed in float32.
 """
@@ -36,12 +36,12 @@ def rotary_embedding(
     rotary_embedding_dim: int = 0,
     scale: float | None = None,
 ) -> jax.Array:
-    """Turns the first R elements of each head by the angles of its position; later elements stay.
+    """Rotates the first R elements of each head by the angles of its position, and keeps later elements.
 
     input: (B, S, N · H) or (B, N, S, H), floats. position_ids: integers in [0, M), (B, S), or one number, the position
     of the first token. cos_cache, sin_cache: (M, R / 2), the cosines and sines of each position. R is
-    rotary_embedding_dim, or H for 0; then H is that of the tables, else it follows from num_heads. interleaved: 1 pairs
-    neighbours, 0 element i with element i + R / 2. is_packed_batching and scale change nothing, as in onnxruntime.
+    rotary_embedding_dim, or H if that is 0; H then follows from the tables, else from num_heads. interleaved: 1 pairs
+    neighbours, 0 element i with element i + R / 2. is_packed_batching and scale are ignored, as in onnxruntime.
     Returns an array like input.
     Raises ShapeError, DTypeError, ArgumentError, BoundsError for an out-of-range static position; a traced one
     gives NaN.
@@ -63,7 +63,7 @@ def rotary_embedding(
 
 
 def checked_positions(op: str, position_ids: Any, limit: Any) -> Any:
-    """Positions as a JAX array of integers; static ones are checked to be in [0, limit)."""
+    """Returns positions as a JAX array of integers. Raises BoundsError for a static one outside of [0, limit)."""
     ids = array(position_ids)
     require_integers(op, "position_ids", ids)
     checked = isinstance(ids, np.ndarray) and not is_symbolic(ids) and isinstance(limit, int) and ids.size
@@ -74,9 +74,9 @@ def checked_positions(op: str, position_ids: Any, limit: Any) -> Any:
 
 
 def rows(table: Any, ids: Any) -> Any:
-    """The rows of a table at these positions; NaN for a position that it does not have."""
+    """Returns the rows of a table at some positions; NaN for a position that is out of range."""
     check_inhabited("rotary_embedding: a table", table.shape, (0,), ids.shape)
-    ids = jnp.where(ids < 0, jnp.asarray(table.shape[0], ids.dtype), ids)  # no negative position counts from the end
+    ids = jnp.where(ids < 0, jnp.asarray(table.shape[0], ids.dtype), ids)  # negative positions are out of range, too
     return jnp.take(table, ids, 0, mode="fill", fill_value=np.nan)
 
 
@@ -90,7 +90,7 @@ def _rotary(operands: tuple[Any, ...], heads: Any, interleaved: bool) -> Any:
 
 
 def _turned(x: Any, cos: Any, sin: Any, heads: Any, interleaved: bool) -> Any:
-    """x (B, S, heads · H) or (B, heads, S, H), turned by the angles (B, S, R / 2)."""
+    """Rotates x (B, S, heads · H) or (B, heads, S, H) by the angles (B, S, R / 2)."""
     if x.ndim == 4:
         return rotated(x, cos[:, None], sin[:, None], interleaved=interleaved)
     split = x.reshape(*x.shape[:2], heads, x.shape[2] // heads)
@@ -111,13 +111,13 @@ def m_rotary_embedding(
     rotary_embedding_dim: int = 0,
     scale: float | None = None,
 ) -> jax.Array:
-    """`rotary_embedding` with three positions a token (time, height, width), each for some of the angles.
+    """Applies `rotary_embedding` with three positions per token (time, height, width), each for some of the angles.
 
     input, cos_cache, sin_cache, interleaved: as in `rotary_embedding`; an input of 3 axes needs num_heads.
-    position_ids: (3, B, S). mrope_section: how many of the R / 2 angles each position decides. mrope_layout: 0 in one
-    block after the other; 1 interleaved: height and width take every third angle from 1 and 2 on, time the remaining
-    ones. scale: a factor of cosines and sines; None is 1. is_packed_batching changes nothing. Returns an array like
-    input. Raises the errors of `rotary_embedding`. Source: com.microsoft MRotaryEmbedding, opset 1.
+    position_ids: (3, B, S). mrope_section: for each position, its number of the R / 2 angles. mrope_layout: 0 for one
+    block after another; 1 for interleaved ones: height and width take every third angle from 1 and 2 on, time the
+    remaining ones. scale: a factor of cosines and sines; None is 1. is_packed_batching is ignored. Returns an array
+    like input. Raises the errors of `rotary_embedding`. Source: com.microsoft MRotaryEmbedding, opset 1.
 
     >>> x, tables = jnp.ones((1, 1, 2, 4)), (jnp.ones((9, 2)), jnp.zeros((9, 2)))
     >>> m_rotary_embedding(x, np.zeros((3, 1, 2), int), *tables, mrope_section=(1, 1, 0)).shape
@@ -150,7 +150,7 @@ def _m_rotary(operands: tuple[Any, ...], heads: Any, interleaved: bool, chosen: 
 
 
 def gemma_rotary_embedding(emb: Array, q: Array, q_rot: Array, k: Array, k_rot: Array) -> tuple[Array, Array]:
-    """q · cos(emb) + q_rot · sin(emb), and the same of k.
+    """Returns q · cos(emb) + q_rot · sin(emb), and the same for k.
 
     emb: (B, S, H), floats. q, q_rot, k, k_rot: (B, N, S, H), floats of one dtype; cosines and sines take that dtype.
     Returns two arrays like q and k. Raises ShapeError, DTypeError.

@@ -1,4 +1,4 @@
-"""Weights of a few bits, packed into bytes, with a scale for each block: they are unpacked in the program."""
+"""Weights of a few bits, packed into bytes, with a scale for each block; the program unpacks them."""
 
 __all__ = ["gather_block_quantized", "matmul_bnb4", "matmul_nbits"]
 
@@ -22,7 +22,7 @@ from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.signature import Bias, Weight, operator
 from jaxops.static import Array, jit_if_concrete
 
-# The numbers that the codes of bitsandbytes stand for: a sign with a 3-bit float, and the quantiles of a normal
+# The numbers of the codes of bitsandbytes: a sign with a 3-bit float, and the quantiles of a normal
 # distribution.
 _FP4_POSITIVE = (0.0, 5.208333333e-03, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
 _FP4 = (*_FP4_POSITIVE, *(-v for v in _FP4_POSITIVE))
@@ -49,15 +49,15 @@ def matmul_nbits(
     bits: int = 4,
     weight_prepacked: int = 0,
 ) -> jax.Array:
-    """a · wᵀ + bias, where w (N, K) is (b - zero_points) · scales, and b packs elements of `bits` bits into bytes.
+    """Returns a · wᵀ + bias, where w (N, K) is (b - zero_points) · scales; b packs elements of `bits` bits into bytes.
 
     a: (…, K), float16, bfloat16 or float32. b: (N, blocks, block_size · bits / 8), uint8, the lowest bits first, with
     blocks = ceil(K / block_size). scales: (N, blocks) or flat, in the type of a. zero_points: uint8, packed as b is,
     (N, ceil(blocks · bits / 8)); or (N, blocks) in the type of a; either may be flat; 2^(bits - 1) when None.
-    g_idx: (K,), int32: the block of each column, instead of a block for columns in a row. bias: (N,).
+    g_idx: (K,), int32: the block of each column; None: block_size neighbouring columns form a block. bias: (N,).
     Returns: (…, N), in the type of a; w is computed in float32, and the product at the precision that JAX
     is asked for. bits: 2, 4 or 8.
-    accuracy_level: how inexact the product may be; no effect. weight_prepacked: the layout of one accelerator, only 0.
+    accuracy_level has no effect. weight_prepacked: must be 0; other values are layouts of one accelerator.
     Raises ShapeError when the shapes do not fit, DTypeError for other types, ArgumentError, UnsupportedError.
     Source: com.microsoft MatMulNBits, opset 1, as onnxruntime defines it.
 
@@ -128,10 +128,10 @@ def matmul_bnb4(
     training_mode: int = 0,
     transB: int = 1,
 ) -> jax.Array:
-    """a · wᵀ, where w (N, K) holds 4-bit codes of bitsandbytes: each stands for a number, times `absmax` of its block.
+    """Returns a · wᵀ, where w (N, K) has 4-bit codes of bitsandbytes: a code is a number times `absmax` of its block.
 
     a: (…, K), float16, bfloat16 or float32. b: N · K codes, two in a byte, the first one in the high bits, uint8, any
-    shape. absmax: a number for each `block_size` codes in a row, in the type of a. quant_type: 0 for FP4, 1 for NF4.
+    shape. absmax: a number for every `block_size` codes, in the type of a. quant_type: 0 for FP4, 1 for NF4.
     transB: 0 gives a · w instead, with a (…, N). Returns the type of a; w is computed in float32, and the
     product at the precision that JAX is asked for.
     Raises ShapeError when the shapes do not fit, DTypeError for other types, ArgumentError.
@@ -179,10 +179,10 @@ def gather_block_quantized(
     gather_axis: int = 0,
     quantize_axis: int = 1,
 ) -> jax.Array:
-    """Slices of a quantized table: `gather` of (data - zero_points) · scales; only the slices are dequantized.
+    """Gathers slices of (data - zero_points) · scales, a quantized table; only the slices are dequantized.
 
-    data: int4, uint4, uint8, an 8-bit float or float4_e2m1fn. Of uint8 each byte packs 8 / bits elements of the last
-    axis, which must be the quantize_axis, while the gather_axis must be 0. indices: int32 or int64, any shape;
+    data: int4, uint4, uint8, an 8-bit float or float4_e2m1fn. A byte of uint8 packs 8 / bits elements of the last
+    axis, which must be the quantize_axis; the gather_axis must then be 0. indices: int32 or int64, any shape;
     negative ones count from the end, and one out of range gives zeros. scales: floats of 16 bits or more, a scale for
     each `block_size` elements on the quantize_axis, else the sizes of data; for floats also 1 on another axis.
     zero_points: the sizes of scales, in the type of data, packed as data is; 0 when None, or 2^(bits - 1) for uint8.
@@ -206,7 +206,7 @@ def gather_block_quantized(
         raise ArgumentError(f"{op}: `bits` is {width}; it must be 2, 4 or 8 for uint8, else 4")
     gathered_axis, along = resolve_axis(op, gather_axis, x.ndim), resolve_axis(op, quantize_axis, x.ndim)
     if x.dtype == jnp.uint8 and (gathered_axis != 0 or along != x.ndim - 1 or gathered_axis == along):
-        raise ArgumentError(f"{op}: for uint8 `gather_axis` must be 0 and `quantize_axis` the last, another one")
+        raise ArgumentError(f"{op}: for uint8 `gather_axis` must be 0, and `quantize_axis` the last axis and not 0")
     (by,) = floating(op, scales=scales)
     zeros = None if zero_points is None else as_traced(zero_points)
     if zeros is not None and (floats or zeros.dtype != x.dtype):
@@ -230,7 +230,7 @@ def _gather(operands: tuple[Any, ...], axis: int, along: int, block_size: int, b
     rows = jnp.where(valid, jnp.where(indices < 0, indices + count, indices), 0)
     check_inhabited("gather_block_quantized: `data`", data.shape, (axis,), rows.shape)
     x = jnp.take(_movable(data), rows, axis)
-    # Where blocks lie on the axis that is gathered, each place has the scale of its block.
+    # If the blocks lie along the gathered axis, each place has the scale of its block.
     of_blocks = rows // block if axis == along else rows
     lead = indices.ndim - 1
     by, origin = (
@@ -253,14 +253,14 @@ def _gather(operands: tuple[Any, ...], axis: int, along: int, block_size: int, b
 
 
 def _movable(x: jax.Array) -> jax.Array:
-    """4-bit numbers in 8 bits; XLA:CPU moves no others."""
+    """Returns 4-bit numbers in 8 bits, since XLA:CPU cannot move 4-bit ones."""
     if is_float(x.dtype) and x.dtype.itemsize == 1:
         return x.astype(jnp.float32)
     return x.astype(jnp.int8) if x.dtype.name == "int4" else x.astype(jnp.uint8) if x.dtype.name == "uint4" else x
 
 
 def _spread(x: jax.Array, axis: int, lead: int, along: int, block: int, sizes: tuple[Any, ...]) -> jax.Array:
-    """A scale or zero point for each element of the slices; an array of their sizes is unchanged."""
+    """Returns a scale or zero point for each element of the slices; an array of their sizes is unchanged."""
     if x.shape == sizes:
         return x
     if x.ndim < len(sizes):  # broadcasts on the axis that is gathered

@@ -1,7 +1,7 @@
 """The codebooks of packed weights of 2 and 3 bits: each code stands for several numbers at once.
 
-A codebook is a list of ascending numbers; the digits of one are the places of its numbers in a list of magnitudes. The
-differences between them are stored, as 16 bits each, deflated.
+A codebook is stored as an ascending list of integers. The digits of an integer are indices into a list of magnitudes.
+The file holds the differences between neighbours, as 16 bits each, deflated.
 """
 
 import base64
@@ -43,7 +43,7 @@ _DIFFERENCES = {
 
 @functools.cache
 def codebook(name: str) -> np.ndarray:
-    """The magnitudes that each code of a format stands for: float32, (codes, 8), of iq3_xxs (256, 4)."""
+    """Returns the magnitudes of each code of a format: float32, (codes, 8), or (256, 4) for iq3_xxs."""
     magnitudes, digits = ((4, 12, 20, 28, 36, 44, 52, 62), 4) if name == "iq3_xxs" else ((8, 25, 43), 8)
     differences = np.frombuffer(zlib.decompress(base64.b85decode(_DIFFERENCES[name])), "<u2")
     numbers = np.cumsum(differences, dtype=np.int64)[:, None]

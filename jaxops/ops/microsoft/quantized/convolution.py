@@ -32,10 +32,10 @@ def qlinear_conv(
     channels_last: int = 0,
     **attributes: Unpack[ConvAttributes],
 ) -> jax.Array:
-    """The convolution of the dequantized x and w, quantized: `jaxops.qlinear_conv`, also with the channels last.
+    """Returns the quantized convolution of the dequantized x and w, as `jaxops.qlinear_conv`, also with channels last.
 
     x: (N, C, d1, …, dn), or (N, d1, …, dn, C) with `channels_last`, as the result then is. w: (M, C/group, k1, …, kn)
-    in either case. All else, and the exceptions, as in `jaxops.qlinear_conv`.
+    in either case. The rest, and the exceptions, are as in `jaxops.qlinear_conv`.
     Source: com.microsoft QLinearConv, opset 1, as onnxruntime defines it.
 
     >>> x, w = jnp.full((1, 5, 5, 2), 3, jnp.uint8), jnp.ones((4, 2, 3, 3), jnp.int8)

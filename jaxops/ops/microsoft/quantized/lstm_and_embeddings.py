@@ -49,13 +49,13 @@ def dynamic_quantize_lstm(
     hidden_size: int | None = None,
     input_forget: int = 0,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """`jaxops.lstm` with quantized weights; x and the hidden state of each step are quantized first, too.
+    """Runs `jaxops.lstm` with quantized weights; x and the hidden state of each step are quantized first, too.
 
     x: (steps, batch, input), float32. w: (D, input, 4 · hidden). r: (D, hidden, 4 · hidden). int8 or uint8; their
-    last axes are swapped beside `lstm`. w_scale, w_zero_point, r_scale, r_zero_point: (D,) or (D, 4 · hidden), float32
-    and the type of the weights. x, and h of all sequences of a step, are quantized by `dynamic_quantize_linear`; each
-    thread of onnxruntime quantizes its part of the batch. The products of integers are exact.
-    All else, the results (Y, Y_h, Y_c) and the exceptions, as in `lstm`.
+    last two axes are swapped compared to `lstm`. w_scale, w_zero_point, r_scale, r_zero_point: (D,) or (D, 4 · hidden),
+    float32 and the type of the weights. `dynamic_quantize_linear` quantizes x, and h of all sequences of a step
+    together; in onnxruntime each thread quantizes its part of the batch. The products of integers are exact.
+    The rest, the results (Y, Y_h, Y_c) and the exceptions are as in `lstm`.
     Source: com.microsoft DynamicQuantizeLSTM, opset 1, as onnxruntime defines it.
 
     >>> w, r, one, zero = jnp.zeros((1, 2, 12), jnp.int8), jnp.zeros((1, 3, 12), jnp.int8), jnp.ones(1), jnp.int8([0])
@@ -110,7 +110,7 @@ def _matrices(op: str, operand: str, weights: Any, by: Any, zero: Any) -> _Matri
 
 
 def _gate_scale_sizes(op: str, operand: str, weights: Sizes, sizes: Sizes) -> Sizes:
-    """The sizes in which it broadcasts to weights (D, …, 4 · hidden): one for each direction, or for each column."""
+    """Returns the sizes in which one number per direction, or per column, broadcasts to weights (D, …, 4 · hidden)."""
     if len(weights) != 3:
         raise ShapeError(f"{op}: weights of {shape_text(weights)} must have three axes, the last one for the gates")
     reason = f", as the weights are {shape_text(weights)}"
@@ -119,7 +119,7 @@ def _gate_scale_sizes(op: str, operand: str, weights: Sizes, sizes: Sizes) -> Si
 
 
 def _inputs(x: jax.Array, w: _Matrices, _: Any) -> jax.Array:
-    """The product of x, which is quantized first, and W of one direction."""
+    """Returns the product of x, which is quantized first, and W of one direction."""
     numbers, by, zero = dynamic_quantize_linear(x)
     sums = matrix_product(numbers, w.numbers, zero, w.zero)
     return sums.astype(jnp.float32) * jnp.broadcast_to(by * w.scale, sums.shape)
@@ -161,11 +161,11 @@ def qembed_layer_normalization(
     *,
     epsilon: float = 1e-12,
 ) -> tuple[jax.Array, jax.Array]:
-    """The sum of word, position and segment embeddings, normalized over the last axis; all tables are quantized.
+    """Adds word, position and segment embeddings, and normalizes over the last axis; all tables are quantized.
 
     input_ids, segment_ids: (batch, steps), integers. The embeddings: (count, hidden). gamma, beta: (hidden,). int8 or
-    uint8, each with a float32 scalar as scale and a scalar zero point. segment_ids, segment_embedding and what belongs
-    to it: all or none. mask: (batch, steps), integers, or None. An id out of range gives NaN.
+    uint8, each with a float32 scalar as scale and a scalar zero point. segment_ids, segment_embedding, its scale and
+    its zero point: all or none. mask: (batch, steps), integers, or None. An id out of range gives NaN.
     Returns: (batch, steps, hidden), float32, and (batch,), int32: how many 1s the mask has, or 0.
     Raises ShapeError when the shapes do not fit, DTypeError for other types, SignatureError.
     Source: com.microsoft QEmbedLayerNormalization, opset 1, as onnxruntime defines it.
@@ -199,7 +199,7 @@ def qembed_layer_normalization(
 
 
 def _check_embedding_tables(op: str, ids: Sizes, hidden: int, operands: dict[str, Sizes]) -> None:
-    """ShapeError unless ids are (batch, steps) and each table of embeddings has `hidden` columns."""
+    """Raises ShapeError unless ids are (batch, steps) and each table of embeddings has `hidden` columns."""
     must_fit(op, "input_ids", ids, ("batch", "steps"))
     for operand, sizes in operands.items():
         id_sizes = ids if operand in ("segment_ids", "mask") else None
@@ -220,7 +220,7 @@ def _embedded(operands: tuple[Any, ...], names: tuple[str, ...], epsilon: float)
     _check_embedding_tables(op, tokens.shape, word.shape[-1], {n: s for n, s in shapes.items() if n != "input_ids"})
 
     def rows(table: str, indices: jax.Array) -> jax.Array:
-        """The embeddings of these ids; only they are dequantized."""
+        """Returns the embeddings of ids; only these are dequantized."""
         x, by, zero = tables[table]
         valid = lax.expand_dims((indices >= 0) & (indices < x.shape[0]), (indices.ndim,))
         vectors = dequantized(jnp.take(x, jnp.clip(indices, 0, x.shape[0] - 1), 0), by, zero)

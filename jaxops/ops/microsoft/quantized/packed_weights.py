@@ -1,4 +1,4 @@
-"""Weights whose scales and codes are packed into blocks of bytes, as GGUF has them."""
+"""Weights whose scales and codes are packed into blocks of bytes, as in GGUF files."""
 
 __all__ = ["gather_packed", "matmul_fp_q4"]
 
@@ -23,12 +23,12 @@ from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.signature import ElementType, Static, Weight, operator
 from jaxops.static import Array, Dim, Sizes, jit_if_concrete
 
-# The numbers that the 4-bit codes of IQ4_NL and IQ4_XS stand for.
+# The numbers of the 4-bit codes of IQ4_NL and IQ4_XS.
 _IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
 
 def _bits_of(x: Any, width: int) -> Any:
-    """Bytes (…, n) as unsigned integers of `width` bytes, the lowest first: (…, n / width)."""
+    """Reads bytes (…, n) as little-endian unsigned integers of `width` bytes: (…, n / width)."""
     kind = {2: np.uint16, 4: np.uint32}[width]
     integers = x[..., ::width].astype(kind)
     for k in range(1, width):
@@ -37,17 +37,17 @@ def _bits_of(x: Any, width: int) -> Any:
 
 
 def _halves(x: Any) -> Any:
-    """Bytes (…, 2n) as the float16 that they are, in float32: (…, n)."""
+    """Reads bytes (…, 2n) as float16, and returns them in float32: (…, n)."""
     return lax.bitcast_convert_type(_bits_of(x, 2), np.float16).astype(np.float32)
 
 
 def _nibbles(x: Any) -> Any:
-    """The low halves of bytes, then the high ones: (…, n) → (…, 2n)."""
+    """Returns the low halves of bytes, then the high halves: (…, n) → (…, 2n)."""
     return jnp.concatenate([x & np.uint8(15), x >> np.uint8(4)], -1)
 
 
 def _fields(x: Any, bits: int, count: int) -> Any:
-    """`count` numbers of some bits in each integer, the lowest first: (…,) → (…, count)."""
+    """Unpacks `count` numbers of `bits` bits from each integer, the lowest first: (…,) → (…, count)."""
     shifts = (np.arange(count) * bits).astype(x.dtype).reshape((1,) * x.ndim + (count,))
     return (x[..., None] >> shifts) & np.asarray(2**bits - 1, x.dtype)
 
@@ -117,12 +117,12 @@ def _iq4_xs(x: Any) -> Any:
 
 
 def _signed(numbers: Any, signs: Any) -> Any:
-    """Numbers (…, 8), of which those whose bit is 1 are negative."""
+    """Returns numbers (…, 8), negated where their bit in `signs` is 1."""
     return jnp.where(_fields(signs, 1, 8) == 1, -numbers, numbers)
 
 
 def _even(signs: Any) -> Any:
-    """Seven signs with an eighth, which makes the number of negative ones even."""
+    """Adds an eighth sign to seven, so that the number of negative ones is even."""
     odd = lax.population_count(signs) & np.asarray(1, signs.dtype)
     return signs | (odd << np.asarray(7, signs.dtype))
 
@@ -177,7 +177,7 @@ class _Format(NamedTuple):
     read: Callable[[Any], Any]
 
 
-# By the numbers of GGUF, as far as onnxruntime reads them on a CPU.
+# GGUF's number of a format → the format, for those that onnxruntime reads on a CPU.
 _FORMATS = {
     0: _Format(1, 4, _f32),
     1: _Format(1, 2, _halves),
@@ -200,9 +200,9 @@ _FORMATS = {
 def gather_packed(
     data: Array, indices: Array, *, K: int, packed_type: int, output_dtype: ElementType = jnp.bfloat16
 ) -> jax.Array:
-    """Rows of a table whose elements are packed into blocks, dequantized.
+    """Returns dequantized rows of a table whose elements are packed into blocks.
 
-    data: (V, bytes), uint8. indices: int32 or int64, any shape; one out of [0, V) reads row 0. K: the elements of a
+    data: (V, bytes), uint8. indices: int32 or int64, any shape; one outside of [0, V) reads row 0. K: the elements of a
     row, a multiple of those of a block. packed_type: the format of GGUF: 0 float32, 1 float16, 30 bfloat16; 2 Q4_0,
     6 Q5_0, 8 Q8_0, 20 IQ4_NL in blocks of 32, 42 Q2_0 in blocks of 64; 13 Q5_K, 14 Q6_K, 16 IQ2_XXS, 17 IQ2_XS,
     18 IQ3_XXS, 22 IQ2_S, 23 IQ4_XS in blocks of 256. output_dtype: float32, float16 or bfloat16.
@@ -227,7 +227,7 @@ def gather_packed(
 
 
 def _blocks_per_row(op: str, data: Sizes, k: int, block: int, block_bytes: int) -> int:
-    """The number of blocks in a row of a table `data`, (V, blocks · block_bytes), of k elements a row."""
+    """Returns the number of blocks per row of a table `data`, (V, blocks · block_bytes), with k elements per row."""
     if k < 1 or k % block:
         raise ArgumentError(f"{op}: `K` is {k}; it must be a positive multiple of {block}, the elements of a block")
     width = k // block * block_bytes
@@ -246,17 +246,17 @@ def _gathered(operands: tuple[Any, Any], kind: int, k: int, dtype: np.dtype) -> 
     return elements.reshape(*indices.shape, k).astype(dtype)
 
 
-# The elements of a block of MatMulFpQ4 by `blk_quant_type`; type 1 has a zero point behind the scale.
+# The elements of a block of MatMulFpQ4 by `blk_quant_type`; type 1 has a zero point after the scale.
 _COLUMN_BLOCKS = {0: 32, 1: 32, 2: 64}
 
 
 @operator(kind="linear")
 def matmul_fp_q4(a: Array, b: Weight[Array], b_shape: Static, *, blk_quant_type: int = 1) -> jax.Array:
-    """a · w, where the columns of w (K, N) are packed into blocks of 4-bit codes, each with a scale.
+    """Returns a · w, where the columns of w (K, N) are packed into blocks of 4-bit codes, each with a scale.
 
-    a: (…, K), floats. b: uint8, flat: column by column, the last block of each filled up. A block is a scale, 4 bytes
-    of a float32, for type 1 a byte with the zero point, then the codes: of each 32, byte i has the code i in its low
-    half and the code i + 16 in its high one. A code c stands for (c - zero point) · scale; the zero point of the other
+    a: (…, K), floats. b: uint8, flat: column by column, with the last block of each padded. A block has a scale, the 4
+    bytes of a float32; for type 1 a byte with the zero point; then the codes: of each 32, byte i has code i in its low
+    half and code i + 16 in its high half. A code c stands for (c - zero point) · scale; the zero point of the other
     types is 8. b_shape: static, K and N. blk_quant_type: 0 and 1 for blocks of 32, 2 of 64.
     Returns (…, N), in the type of a; it is computed in float32 at the precision that JAX is asked for.
     Raises ShapeError when the shapes do not fit, DTypeError, ArgumentError, StaticError.
@@ -275,7 +275,7 @@ def matmul_fp_q4(a: Array, b: Weight[Array], b_shape: Static, *, blk_quant_type:
 
 
 def _product_sizes(op: str, a: Sizes, b: Sizes, shape: Sizes, block: int, block_bytes: int) -> tuple[Dim, Dim, int]:
-    """(K, N, blocks of a column) of a product of `a`, (…, K), with a matrix whose columns are packed into `b`."""
+    """Returns (K, N, blocks per column) for a product of `a`, (…, K), with a matrix packed by columns into `b`."""
     if len(shape) != 2 or not all(isinstance(d, int) and d >= 0 for d in shape):
         raise ShapeError(f"{op}: `B_shape` is {shape_text(shape)}; it must be two sizes, K and N")
     k, n = shape

@@ -1,4 +1,4 @@
-"""Means and sums of quantized numbers: over windows, over all spatial axes, over given axes."""
+"""Means and sums of quantized numbers over windows, over all spatial axes, or over given axes."""
 
 __all__ = ["qlinear_average_pool", "qlinear_global_average_pool", "qlinear_reduce_mean", "reduce_sum_integer"]
 
@@ -46,13 +46,12 @@ def qlinear_average_pool(
     pads: Ints | None = None,
     strides: Ints | None = None,
 ) -> jax.Array:
-    """The mean of each window of the dequantized x, quantized.
+    """Returns the quantized mean of each window of the dequantized x.
 
     x: (N, C, d1, …, dn), or (N, d1, …, dn, C) with `channels_last`, int8 or uint8. Scales: float32 scalars. Zero
     points: scalars in the type of x; 0 when None. Returns: sizes as `average_pool` has them, in the type of x. Padding
-    stands for 0; with `count_include_pad` the mean is over the elements of the kernel, beyond the padding too. The
-    integers have an exact sum, and the mean is computed in float32, so that at a tie onnxruntime, which sums floats,
-    may be a step away.
+    is 0; with `count_include_pad` the mean is over all elements of the kernel, even beyond the padding. The integers
+    have an exact sum, and the mean is computed in float32; at a tie, onnxruntime, which sums floats, may differ by 1.
     The attributes are those of `average_pool`. Raises as it does.
     Source: com.microsoft QLinearAveragePool, opset 1, as onnxruntime defines it.
 
@@ -82,7 +81,7 @@ def _average_pool(
     sizes = sizes_of.spatial("qlinear_average_pool", x.shape)
     windows = sizes_of.sliding("qlinear_average_pool", sizes, kernel, options, ceil)
     total = pool(without_zero(x, zero, jnp.int32), windows, np.int32(0), lax.add, lax.add).astype(jnp.float32)
-    # With the padding, onnxruntime counts the positions beyond it too, which `ceil_mode` can reach.
+    # With the padding, onnxruntime also counts positions beyond it, which `ceil_mode` can reach.
     count = lax.full_like(total, math.prod(kernel)) if include_pad else counts(total, sizes, windows, False)
     mean = quotient(total * jnp.broadcast_to(by, total.shape), count)
     y = requantized_from_floats(mean, y_by, y_zero)
@@ -97,7 +96,7 @@ def _operands(op: str, x: Any, by: Any, zero: Any, y_by: Any, y_zero: Any) -> tu
 def qlinear_global_average_pool(
     x: Array, x_scale: Array, x_zero_point: Array, y_scale: Array, y_zero_point: Array, *, channels_last: int = 0
 ) -> jax.Array:
-    """The mean over the spatial axes of the dequantized x, quantized.
+    """Returns the quantized mean over the spatial axes of the dequantized x.
 
     x: (N, C, d1, …, dn), or (N, d1, …, dn, C) with `channels_last`, int8 or uint8. Scales and zero points are those
     of `qlinear_average_pool`. Returns: the sizes of x with 1 for each spatial axis, in the type of x. The integers
@@ -126,7 +125,7 @@ def qlinear_reduce_mean(
     axes: Ints,
     keepdims: int,
 ) -> jax.Array:
-    """The mean over axes of the dequantized data, quantized.
+    """Returns the quantized mean over axes of the dequantized data.
 
     data: int8 or uint8. Scales: float32 scalars. Zero points: scalars in the type of data; 0 when None.
     Returns: the type of data; an axis that is reduced has size 1, or is gone where `keepdims` is 0. The integers have
@@ -153,7 +152,7 @@ def _mean(operands: tuple[jax.Array, ...], axes: tuple[int, ...], keepdims: bool
 
 @operator(kind="")
 def reduce_sum_integer(data: Array, *, axes: Ints, keepdims: int) -> jax.Array:
-    """The sum over axes, of integers in 32 bits.
+    """Returns the sum of integers over axes, in 32 bits.
 
     data: int8 or uint8. Returns: int32 for int8, uint32 for uint8; an axis that is reduced has size 1, or is gone
     where `keepdims` is 0. Raises AxisError, DTypeError for another type.

@@ -1,4 +1,4 @@
-"""Products of matrices of integers: as they are, or in the scale of floats. Their sums wrap around in 32 bits only."""
+"""Products of integer matrices, as integers or scaled to floats. Sums wrap around in 32 bits."""
 
 __all__ = ["dynamic_quantize_matmul", "matmul_integer16", "matmul_integer_to_float", "qgemm"]
 
@@ -26,10 +26,10 @@ TRAITS = Traits(kind="linear", precision="exact")
 
 
 def matmul_integer16(a: Weight[Array], b: Weight[Array]) -> jax.Array:
-    """a · b of 16-bit integers, as `matmul`; the sums wrap around in 32 bits.
+    """Returns a · b of 16-bit integers, as `matmul`; sums wrap around in 32 bits.
 
     a: (…, M, K) or (K,). b: (…, K, N) or (K,). int16 or uint16, each.
-    Returns: uint32 where both are uint16, else int32. Raises ShapeError, DTypeError for other types.
+    Returns: uint32 if both are uint16, else int32. Raises ShapeError, DTypeError for other types.
     Source: com.microsoft MatMulInteger16, opset 1, as onnxruntime defines it; its CPU has int16 only.
 
     >>> matmul_integer16(jnp.int16([[300, 2]]), jnp.int16([[-300], [1]])).tolist()
@@ -56,7 +56,7 @@ def matmul_integer_to_float(
     b_zero_point: Array | None = None,
     bias: Bias[Array] | None = None,
 ) -> jax.Array:
-    """(a - a_zero_point) · (b - b_zero_point) · a_scale · b_scale + bias; the product is one of integers.
+    """Returns (a - a_zero_point) · (b - b_zero_point) · a_scale · b_scale + bias; the matrix product is of integers.
 
     a: (…, M, K) or (K,). b: (…, K, N) or (K,). int8 or uint8, each. a_scale, a_zero_point: a scalar, (M,) or
     (…, M, 1). b_scale, b_zero_point: a scalar, (N,) or (…, 1, N). bias: (N,). Zero points have the type of their
@@ -101,7 +101,7 @@ def _with_bias(op: str, y: jax.Array, bias: jax.Array | None) -> jax.Array:
 def dynamic_quantize_matmul(
     a: Array, b: Weight[Array], b_scale: Array, b_zero_point: Array | None = None, bias: Bias[Array] | None = None
 ) -> jax.Array:
-    """The product of floats with a quantized matrix: a is quantized by `dynamic_quantize_linear` first.
+    """Multiplies floats by a quantized matrix; `dynamic_quantize_linear` quantizes a first.
 
     a: (…, M, K) or (K,), float32. b: (…, K, N) or (K,), int8 or uint8. b_scale: a scalar, (N,) or (…, 1, N), float32.
     b_zero_point: a scalar, (N,) or (…, 1, N), in the type of b; 0 when None. bias: (N,), float32.
@@ -136,7 +136,7 @@ def qgemm(
     transA: int = 0,
     transB: int = 0,
 ) -> jax.Array:
-    """alpha · (a' · b' + c) of the dequantized a and b, quantized if there is a y_scale.
+    """Returns alpha · (a' · b' + c) of the dequantized a and b, quantized if y_scale is given.
 
     a' is a, (M, K), or with `transA` the transpose of a, (K, M). b' is b, (K, N), or with `transB` the transpose of
     b, (N, K). int8 or uint8, each. a_scale, a_zero_point: scalars. b_scale, b_zero_point: scalars, or (N,). c: int32,

@@ -1,7 +1,7 @@
-"""Operators on each element of quantized arrays: from the scale of the operands to that of the result.
+"""Elementwise operators on quantized arrays, from the scales of the operands to the scale of the result.
 
-The documentation leaves the precision open; all is computed in float32. onnxruntime computes QLinearAdd in fixed-point
-numbers on some machines, so a result halfway between two integers may be the other one.
+The documentation does not state a precision; everything is computed in float32. onnxruntime computes QLinearAdd in
+fixed-point numbers on some machines, so a result halfway between two integers may be the other one.
 """
 
 __all__ = [
@@ -56,7 +56,7 @@ def qlinear_add(
     c_scale: Array,
     c_zero_point: Array | None = None,
 ) -> jax.Array:
-    """The sum of the dequantized a and b, quantized; the operands broadcast.
+    """Returns the quantized sum of the dequantized a and b; the operands broadcast.
 
     a, b: int8 or uint8, of one type. Scales: float32 scalars. Zero points: scalars in the type of a; 0 when None.
     Returns: the type of a, round((a - a_zero_point) · a_scale / c_scale + (b - b_zero_point) · b_scale / c_scale) +
@@ -80,7 +80,7 @@ def qlinear_mul(
     c_scale: Array,
     c_zero_point: Array | None = None,
 ) -> jax.Array:
-    """The product of the dequantized a and b, quantized; the operands broadcast.
+    """Returns the quantized product of the dequantized a and b; the operands broadcast.
 
     Operands and result as in `qlinear_add`; the integers have an exact product.
     Source: com.microsoft QLinearMul, opset 1, as onnxruntime defines it.
@@ -120,7 +120,7 @@ def _combined(operands: tuple[jax.Array, ...], op: str) -> jax.Array:
 
 
 def mul_integer(a: Array, a_zero_point: Array | None, b: Array, b_zero_point: Array | None = None) -> jax.Array:
-    """(a - a_zero_point) · (b - b_zero_point), element by element; the operands broadcast.
+    """Returns (a - a_zero_point) · (b - b_zero_point), element by element; the operands broadcast.
 
     a, b: int8 or uint8, of one type. Zero points: scalars in the type of a; 0 when None. Returns int32.
     Raises ShapeError when the shapes do not fit, DTypeError for other types.
@@ -148,7 +148,7 @@ def _mul_integer(operands: tuple[jax.Array, ...]) -> jax.Array:
 def qlinear_sigmoid(
     x: Array, x_scale: Array, x_zero_point: Array | None, y_scale: Array, y_zero_point: Array | None = None
 ) -> jax.Array:
-    """1 / (1 + exp(-v)) for each element v of the dequantized x, quantized.
+    """Returns the quantized 1 / (1 + exp(-v)) for each element v of the dequantized x.
 
     x: any shape, int8 or uint8. Scales: float32 scalars. Zero points: scalars in the type of x; 0 when None.
     Returns: the shape and type of x. Raises ShapeError, DTypeError for other sizes or types.
@@ -170,7 +170,7 @@ def qlinear_leaky_relu(
     *,
     alpha: float = 0.01,
 ) -> jax.Array:
-    """The leaky ReLU of the dequantized x, quantized: negative numbers times `alpha`.
+    """Returns the quantized leaky ReLU of the dequantized x: negative numbers times `alpha`.
 
     Operands and result as in `qlinear_sigmoid`.
     Source: com.microsoft QLinearLeakyRelu, opset 1, as onnxruntime defines it.
@@ -215,7 +215,7 @@ def qlinear_softmax(
     opset: int,
     axis: int = -1,
 ) -> jax.Array:
-    """The softmax of the dequantized x, quantized.
+    """Returns the quantized softmax of the dequantized x.
 
     x: int8 or uint8. Scales: float32 scalars. Zero points: scalars in the type of x; x_zero_point has no effect.
     opset: below 13 the softmax is over all axes from `axis` on, else over `axis`.
@@ -259,7 +259,7 @@ def qlinear_where(
     z_scale: Array,
     z_zero_point: Array,
 ) -> jax.Array:
-    """Selects the dequantized x where the condition is true, else the dequantized y, quantized; all three broadcast.
+    """Selects the dequantized x where the condition is true, else y, and quantizes the result; all three broadcast.
 
     condition: booleans. x, y: int8 or uint8, of one type. Scales: float32 scalars. Zero points: scalars in the type
     of x. Returns: the type of x. Raises ShapeError when the shapes do not fit, DTypeError for other types.
@@ -290,7 +290,7 @@ def _where(operands: tuple[jax.Array, ...]) -> Any:
 
 
 def qlinear_concat(y_scale: Array, y_zero_point: Array, inputs: Sequence[Array], *, axis: int) -> jax.Array:
-    """Joins the dequantized arrays along an axis, quantized.
+    """Joins dequantized arrays along an axis, and quantizes the result.
 
     inputs: for each array its numbers (int8 or uint8), its scale (a float32 scalar) and its zero point. y_scale,
     y_zero_point: those of the result, scalars. All numbers and zero points are of one type, that of the result.

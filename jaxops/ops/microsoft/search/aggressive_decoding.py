@@ -28,15 +28,15 @@ def bifurcation_detector(
     min_ngram_size: int = 1,
     size: Static = None,
 ) -> tuple[Array, Array]:
-    """The current tokens with the predicted ones, up to the first that differs from the source, and where to go on.
+    """Appends predicted tokens up to the first that differs from the source, and says where to continue in the source.
 
     src_tokens, cur_tokens: integers (S,) and (C,). prev_suffix_match_idx: one integer p, 0 to S, with no axis or one.
     pred_tokens: integers (S + 1 - p,), the predictions of a decoder for the tokens of the source from p on, and one
-    more; a token that differs from the source is the last one taken. None takes no tokens. Returns the tokens, (C,) to
-    (C + S + 1 - p,), and the place behind the only n-gram in the source that is how they end, -1 where there is none,
-    an array like p. Longer n-grams are tried, from min_ngram_size to max_ngram_size, until one is not in the source, or
-    stands at its end. size: static, a number of tokens at which the first result is cut, or filled up with -1; required
-    when the operands are traced and there are pred_tokens. Raises StaticError for traced operands without `size`,
+    more; the first one that differs from the source is the last one appended. None appends nothing. Returns the tokens,
+    (C,) to (C + S + 1 - p,), and an array like p: the place after the only n-gram in the source that equals their end,
+    or -1. n grows from min_ngram_size to max_ngram_size, until the n-gram is not in the source or is its end. size:
+    static, the number of tokens that the first result is cropped or padded to (with -1); needed if the operands are
+    traced and pred_tokens is given. Raises StaticError for traced operands without `size`,
     ShapeError, ArgumentError, DTypeError. Source: com.microsoft BifurcationDetector, opset 1.
 
     >>> tokens, at = bifurcation_detector(np.array([1, 2, 3, 4]), np.array([9]), np.array(0), np.array([1, 2, 4, 5, 5]))
@@ -83,7 +83,7 @@ def _check_start(op: str, start: int, source: Any, predicted: Any) -> None:
 
 @jit_if_concrete
 def _detected(operands: tuple[Any, ...], shortest: int, longest: int, size: Any) -> tuple[Any, Any, Any]:
-    """The tokens cut or filled up to `size`, the place, and the number of tokens."""
+    """Returns the tokens, cropped or padded to `size`; the place; and the number of tokens."""
     source, current, start, predicted = operands
     length = source.shape[0]
     # Behind the source, so that an n-gram may be looked for at each of its places.
@@ -96,7 +96,7 @@ def _detected(operands: tuple[Any, ...], shortest: int, longest: int, size: Any)
         count = count + 1 + jnp.sum(jnp.cumprod(same.astype(np.int32)), dtype=np.int32)
         line = lax.concatenate([current, predicted.astype(current.dtype)], 0)
 
-    # The last tokens, behind as many of no meaning.
+    # The last tokens, after as many meaningless ones.
     before = jnp.zeros(longest, line.dtype)
     end = lax.dynamic_slice_in_dim(lax.concatenate([before, line], 0), count, longest).astype(source.dtype)
     positions = lax.iota(np.int32, length)

@@ -1,4 +1,4 @@
-"""The sequences that a beam search goes on with, and those that have ended."""
+"""The sequences that a beam search continues, and those that have ended."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from jax import lax
 from jaxops.ops.microsoft.search import token_scores
 from jaxops.static import jit_if_concrete
 
-# The score of all beams but the first one at the beginning, when all are the same.
+# The score of all beams except the first one at the beginning, when all beams are the same.
 _SAME = -1e9
 
 
@@ -22,9 +22,11 @@ class Options(NamedTuple):
 
 
 class Beams(NamedTuple):
-    """sequences: (B·K, M). scores: (B·K,), the logarithms of their probabilities. ended: (B, K, M), the best ones that
-    have ended; ended_scores: (B, K), in which the length counts. count: (B,), how many there are. done: (B,), whether
-    no beam can become better than they are."""
+    """The state of a search. sequences: (B·K, M). scores: (B·K,), the logarithms of their probabilities.
+
+    ended: (B, K, M), the best sequences that have ended. ended_scores: (B, K), with the length penalty. count: (B,),
+    the number of ended ones. done: (B,), True if no beam can become better than these.
+    """
 
     sequences: Any
     scores: Any
@@ -35,7 +37,7 @@ class Beams(NamedTuple):
 
 
 def first_beams(sequences: Any, batch: int, options: Options) -> Beams:
-    """Before the first step. sequences: (B·K, M), alike for all beams of one prompt."""
+    """Returns the state before the first step. sequences: (B·K, M), equal for all beams of a prompt."""
     k, most = options.beams, sequences.shape[1]
     scores = np.full((batch, k), _SAME, np.float32)
     scores[:, 0] = 0
@@ -51,7 +53,7 @@ def first_beams(sequences: Any, batch: int, options: Options) -> Beams:
 
 @jit_if_concrete
 def advanced(operands: tuple[Any, ...], options: Options) -> tuple[Beams, Any, Any, Any]:
-    """After one more token: (beams, the tokens, the rows that they continue, the scores of all tokens).
+    """Takes one more token. Returns (beams, the tokens, the rows that they continue, the scores of all tokens).
 
     operands: logits (B·K, V), the length of the sequences, lengthᵖ, the operands of `token_scores`, the beams.
     """
@@ -76,12 +78,12 @@ def advanced(operands: tuple[Any, ...], options: Options) -> tuple[Beams, Any, A
     next_beams = beams
 
     def add(j: Any, ended: Beams) -> Beams:
-        # Of those behind the first k none is taken.
+        # Only the first k candidates are taken.
         candidates = jnp.take(beams.sequences, origins[:, j], axis=0)
         return _with(ended, candidates, best[:, j] / power, adds[:, j])
 
     next_beams = lax.fori_loop(0, k, add, next_beams)
-    # As in onnxruntime the scores of each sequence are read from the place of its beams, not from twice that.
+    # As in onnxruntime, the scores of a sequence are read at the index of its beams, not at twice that.
     reach = lax.broadcasted_iota(np.int32, (batch, 2 * k), 1) + k * lax.broadcasted_iota(np.int32, (batch, 2 * k), 0)
     most = jnp.max(jnp.take(best.reshape(-1), reach), axis=1)
     cannot = jnp.full(batch, True) if options.early_stopping else _worst(next_beams) >= most / power
@@ -97,7 +99,7 @@ def advanced(operands: tuple[Any, ...], options: Options) -> tuple[Beams, Any, A
 
 
 def _worst(beams: Beams) -> Any:
-    """The score of the worst sequence that has ended, (B,)."""
+    """Returns the score of the worst sequence that has ended, (B,)."""
     slots = lax.broadcasted_iota(np.int32, beams.ended_scores.shape, 1)
     return jnp.min(jnp.where(slots < beams.count[:, None], beams.ended_scores, np.inf), axis=1)
 
@@ -120,8 +122,7 @@ def _with(beams: Beams, sequences: Any, scores: Any, adds: Any) -> Beams:
 
 @jit_if_concrete
 def results(operands: tuple[Any, ...], count: int) -> tuple[Any, Any]:
-    """The best `count` sequences (B, count, M), and their scores (B, count). operands: the
-    beams, and lengthᵖ."""
+    """Returns the best `count` sequences (B, count, M) and their scores (B, count). operands: beams, lengthᵖ."""
     *fields, power = operands
     beams = Beams(*fields)
     batch, k = beams.ended_scores.shape

@@ -1,4 +1,4 @@
-"""Text that a decoder continues in several ways at once, of which the likeliest are kept."""
+"""Beam search: a decoder continues a text in several ways at once, of which the likeliest are kept."""
 
 __all__ = ["beam_search"]
 
@@ -52,30 +52,30 @@ def beam_search(
     vocab_size: int = -1,
     n_outputs: int = 3,
 ) -> tuple[Array, ...]:
-    """The likeliest ways in which a decoder continues prompts, found by going on with the K best ones at each step.
+    """Finds the likeliest continuations of prompts by a decoder, keeping the K best ones at each step.
 
     input_ids: int32 (B, S), the prompts. max_length: the length M of the results, at most 4096. num_beams: K, 1 to 128.
-    num_return_sequences: N, 1 to K. length_penalty: p, 1 where it is None; the score of a sequence is the logarithm of
+    num_return_sequences: N, 1 to K. length_penalty: p, 1 if it is None; the score of a sequence is the logarithm of
     its probability, divided by (its length)ᵖ. early_stopping: 1 ends a search as soon as K sequences have ended, 0 when
-    none that goes on can become better. min_length, repetition_penalty, no_repeat_ngram_size and the masks are those of
-    `greedy_search`, and change logarithms of probabilities. vocab_size: so many of the logits count; 0 and less: all.
+    no other sequence can become better. min_length, repetition_penalty, no_repeat_ngram_size and the masks are those of
+    `greedy_search`, and act on logarithms of probabilities. vocab_size: the number of logits in use; 0 or less: all.
 
     model_type 0: `decoder` and init_decoder are those of `greedy_search`, called for B·K sequences. model_type 1: the
-    sequences begin with decoder_start_token_id, and `encoder` reads the prompts. It takes tokens and a mask (B, S) and
-    returns two caches a layer, or it takes a third operand, the first tokens (B, 1), and returns their logits, its
-    states, and four caches a layer, the decoder's before its own. `decoder` takes tokens (B·K, 1), or all tokens where
+    sequences begin with decoder_start_token_id, and `encoder` reads the prompts. It takes tokens and a mask (B, S), and
+    returns two caches per layer; or it has a third operand, the first tokens (B, 1), and returns their logits, its
+    states, and four caches per layer, the decoder's before its own. `decoder` takes tokens (B·K, 1), or all tokens if
     that size is not 1 in decoder.inputs, the mask, the states if it has a third operand, its caches (B·K, heads, past,
     head size), and those of the encoder; it returns logits, and its caches with one more token.
 
-    Returns the sequences int32 (B, N, M) without the token that ends them and with pads behind, their scores (B, N),
-    best first, and the scores of all tokens in each step (M - S, B, K, V); M - 1 steps with an encoder. Behind the last
-    step, where onnxruntime leaves them undefined, they are 0. n_outputs: with 3, the scores of all tokens are kept.
-    As in onnxruntime decoder_input_ids and logits_processor, which only other searches read, must be None and 0.
-    A model runs the search step by step; under the `jit` of a caller all steps are traced one by one.
+    Returns the sequences int32 (B, N, M), padded, without the tokens that end them; their scores (B, N), best first;
+    and the scores of all tokens in each step (M - S, B, K, V), or M - 1 steps with an encoder. After the last step
+    these are 0; onnxruntime leaves them undefined. n_outputs: 3 keeps the scores of all tokens.
+    decoder_input_ids and logits_processor must be None and 0, as in onnxruntime; only whisper_beam_search reads them.
+    A loaded model runs the search step by step; in a caller's `jit` all steps are traced one by one.
     Raises ShapeError, DTypeError, ArgumentError, UnsupportedError, SignatureError for a decoder that returns too much.
     Source: com.microsoft BeamSearch, opset 1.
 
-    >>> def decoder(tokens, positions, mask, cache):  # each token is followed by the next number, or the one behind it
+    >>> def decoder(tokens, positions, mask, cache):  # each token is followed by the next number, or the one after it
     ...     new = jnp.zeros((2, tokens.shape[0], 1, tokens.shape[1], 1))
     ...     likely = 9 * jax.nn.one_hot(tokens + 1, 9) + 8 * jax.nn.one_hot(tokens + 2, 9)
     ...     return likely, jnp.concatenate([cache, new], 3)
@@ -129,8 +129,11 @@ def beam_search(
 
 
 class Search(NamedTuple):
-    """The operands and attributes that all beam searches have. returned: how many sequences. penalty: the exponent of
-    their length. size: so many of the logits count; 0 and less: all."""
+    """The operands and attributes that all beam searches share.
+
+    returned: the number of results. penalty: the exponent of their length. size: the number of logits in use; 0 or
+    less: all.
+    """
 
     token_operands: token_scores.TokenOperands
     options: hypotheses.Options
@@ -152,13 +155,16 @@ def search(
     size: Any,
     **rules: Any,
 ) -> Search:
-    """A search as operands and attributes say it. beams: how many, and how many results; ends: the tokens eos and pad;
-    rules: those of one operator. Raises ArgumentError for a number of beams or results that cannot be."""
+    """Returns the search for operands and attributes.
+
+    beams: the numbers of beams and of results. ends: the tokens eos and pad. rules: those of one operator only.
+    Raises ArgumentError for an invalid number of beams or results.
+    """
     k, count = integer(op, "num_beams", beams[0]), integer(op, "num_return_sequences", beams[1])
     if not 1 <= k <= _MOST_BEAMS or not 1 <= count <= k:
         raise ArgumentError(
-            f"{op}: `num_beams` is {k} and `num_return_sequences` {count}; there are 1 to {_MOST_BEAMS} beams, and "
-            "1 to as many sequences"
+            f"{op}: `num_beams` is {k} and `num_return_sequences` {count}; there must be 1 to {_MOST_BEAMS} "
+            "beams, and 1 to num_beams sequences"
         )
     every = token_scores.rules_of(op, *ends, min_length, ngram, **rules)
     return Search(
@@ -171,7 +177,7 @@ def search(
 
 
 def searched(op: str, run: Any, logits: Any, begin: Any, most: int, search: Search, n_outputs: int) -> tuple[Any, ...]:
-    """The results of a search behind its first logits (B·K, V). begin: the first tokens (B·K, S)."""
+    """Returns the results of a search after its first logits (B·K, V). begin: the first tokens (B·K, S)."""
     token_operands, options, count, penalty, size = search
     length, batch = begin.shape[1], begin.shape[0] // options.beams
     beams = hypotheses.first_beams(as_traced(decoders.filled((begin,), most, options.rules.pad)), batch, options)
@@ -187,7 +193,7 @@ def searched(op: str, run: Any, logits: Any, begin: Any, most: int, search: Sear
         end = position + 1
         if end == most or (not isinstance(beams.done, Tracer) and bool(beams.done.all())):
             break
-        # As in onnxruntime one beam keeps its own caches, also where its search is done and it stands for another.
+        # As in onnxruntime, a single beam keeps its own caches, also after its search is done.
         chosen = None if options.beams == 1 else decoders.known_tokens(origins)
         following = decoders.known_tokens(tokens), chosen, beams.sequences, end
         logits = counted_logits(op, run.go_on(*following), size)
@@ -202,7 +208,7 @@ def searched(op: str, run: Any, logits: Any, begin: Any, most: int, search: Sear
 
 
 def number(op: str, operand: str, value: Any) -> float:
-    """A static number. Raises ShapeError for several."""
+    """Returns a static number. Raises ShapeError for several numbers."""
     values = known(op, operand, value)
     if values.size != 1:
         raise ShapeError(f"{op}: `{operand}` of {shape_text(values.shape)} must be one number")
@@ -210,5 +216,5 @@ def number(op: str, operand: str, value: Any) -> float:
 
 
 def _power(length: int, penalty: float) -> np.floating[Any]:
-    """The divisor of the score of a sequence."""
+    """Returns the divisor of the score of a sequence."""
     return np.power(np.float32(length), np.float32(penalty))

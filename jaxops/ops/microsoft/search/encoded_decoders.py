@@ -15,7 +15,7 @@ from jaxops.static import jit_if_concrete
 
 @jit_if_concrete
 def mask_of(operands: tuple[Any], pad: int) -> Any:
-    """1 for each token of a prompt, 0 for the pads before the first other token."""
+    """Returns 1 for each token of a prompt, and 0 for the pads before its first other token."""
     counts = jnp.cumsum(jnp.asarray(operands[0] != pad, np.int32), axis=1)
     return jnp.asarray(counts > 0, np.int32)
 
@@ -32,8 +32,11 @@ class Encoded:
     takes_all: bool
 
     def go_on(self, tokens: Any, chosen: Any, sequences: Any, length: int) -> Any:
-        """The logits (rows, V) behind one more token a row. chosen: the rows whose caches are read; None: each its own.
-        sequences: all tokens so far, of which the first `length` count."""
+        """Returns the logits (rows, V) after one more token per row.
+
+        chosen: the rows whose caches are read; None: each row reads its own. sequences: the first `length` tokens are
+        those so far.
+        """
         if chosen is not None:
             self.grown = [of_rows(cache, chosen, 0) for cache in self.grown]
         ids = sequences[:, :length] if self.takes_all else tokens[:, None]
@@ -49,10 +52,10 @@ class Encoded:
 def encoded(
     op: str, pair: tuple[Any, Any], encoder_inputs: tuple[Any, ...], masks: tuple[Any, ...], starts: Any, beams: int
 ) -> tuple[Encoded, Any]:
-    """A decoder before its first token, and the logits (B, V) where the encoder gives them; else None.
+    """Returns a decoder before its first token, and the logits (B, V) if the encoder returns them, else None.
 
-    pair: decoder and encoder. encoder_inputs: the arrays that the encoder reads; masks: those that the decoder reads as
-    well. starts: the tokens (B, S) that all sequences begin with.
+    pair: decoder and encoder. encoder_inputs: the arrays that the encoder reads. masks: arrays that the decoder reads,
+    too. starts: the tokens (B, S) that all sequences begin with.
     """
     decoder, encoder = pair
     takes = [getattr(fn, "inputs", None) for fn in pair]
@@ -66,7 +69,7 @@ def encoded(
     logits = last_logits(op, outputs[0], starts) if old else None
     states = outputs[1:2] if old else []
     caches = outputs[2:] if old else outputs
-    # Half of the caches of the first form are those of the tokens; the second form has only the encoder's.
+    # In the first form, half of the caches are the decoder's own; the second form has only the encoder's.
     caches_of_decoder, crossed = (caches[: len(caches) // 2], caches[len(caches) // 2 :]) if old else ([], caches)
     first = len(takes[0]) - 2 * len(crossed)
     least = 1 + len(masks)

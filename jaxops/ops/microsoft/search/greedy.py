@@ -1,4 +1,4 @@
-"""Text that a decoder continues token by token, each time with the likeliest one."""
+"""Greedy search: a decoder continues a text token by token, each time with the likeliest one."""
 
 __all__ = ["greedy_search"]
 
@@ -40,25 +40,25 @@ def greedy_search(
     no_repeat_ngram_size: int = 0,
     vocab_size: int = -1,
 ) -> Array:
-    """Tokens of a prompt, and behind them those that a decoder gives the highest score, one after another.
+    """Continues prompts with the token to which a decoder gives the highest score, one after another.
 
-    input_ids: int32 (B, S), the prompts, with pads where they are shorter. max_length: the length M of the result, more
-    than S and at most 4096. min_length: before that length no sequence ends. repetition_penalty: one positive number;
-    scores of tokens that a sequence has are divided by it, or multiplied where they are negative. vocab_mask: (V,), 0
-    for a token that is not allowed; prefix_vocab_mask: (B, V), for the first token behind the prompt.
-    attention_mask: int32 (B, S), 1 for a token that is seen; None sees all but pads.
+    input_ids: int32 (B, S), the prompts, padded where they are shorter. max_length: the length M of the result, more
+    than S and at most 4096. min_length: no sequence ends before that length. repetition_penalty: one positive number;
+    scores of tokens that a sequence has already are divided by it, or multiplied if they are negative. vocab_mask:
+    (V,), 0 for a token that is not allowed; prefix_vocab_mask: (B, V), for the first token after the prompt.
+    attention_mask: int32 (B, S), 1 for a token that is seen; None: all tokens but pads are seen.
 
     decoder: a function of tokens (B, n), positions (B, n), a mask (B, past + n), all int32, and a cache for each layer
-    (2, B, heads, past, head size), that returns logits (B, n, V) and the longer caches. `decoder.inputs` says what it
-    takes, as the graph of a model does: values with a shape and a dtype. init_decoder: the same for the prompt.
-    eos_token_id: the token that ends a sequence; a pad is put in its place, and into all places behind it.
-    no_repeat_ngram_size: 0, or n: no n tokens come twice in a row in a sequence. vocab_size: so many of the logits
-    count; 0 and less stand for all. decoder_start_token_id: not used. encoder, model_type: None and 0; as in
-    onnxruntime there is no search with an encoder.
+    (2, B, heads, past, head size), that returns logits (B, n, V) and the longer caches. `decoder.inputs` lists its
+    inputs, as the graph of a model does: values with a shape and a dtype. init_decoder: the same for the prompt.
+    eos_token_id: the token that ends a sequence; it and all later tokens become pads.
+    no_repeat_ngram_size: n, so that no n-gram occurs twice in a sequence; 0 for no such rule. vocab_size: the number of
+    logits in use; 0 or less: all. decoder_start_token_id: not used. encoder, model_type: must be None and 0; as in
+    onnxruntime, there is no greedy search with an encoder.
 
-    Returns int32 (B, M). onnxruntime leaves tokens behind the end of the last sequence undefined; here they are pads.
-    The search ends with the last sequence, and a model runs it step by step. Under the `jit` of a caller all steps are
-    traced one by one: a program as long as M - S calls of the decoder.
+    Returns int32 (B, M). onnxruntime leaves tokens after the end of the last sequence undefined; here they are pads.
+    A loaded model runs the search step by step, until the last sequence ends. In a caller's `jit` all steps are traced
+    one by one: the program is as long as M - S calls of the decoder.
     Raises ShapeError, DTypeError, ArgumentError, UnsupportedError, SignatureError for a decoder that returns too much.
     Source: com.microsoft GreedySearch, opset 1.
 
@@ -101,9 +101,9 @@ def searched(
     rules: token_scores.Rules,
     choose: Callable[[Any, Any, Any, bool], Any],
 ) -> Any:
-    """The prompts (B, S), continued to (B, most). pair: the decoder, and the one of the prompt or None.
+    """Continues prompts (B, S) to (B, most). pair: the decoder, and the one for the prompt or None.
 
-    choose: (logits, sequences, their length, whether this is the first step) → the next tokens (B,).
+    choose: (logits, sequences, their length, True in the first step) → the next tokens (B,).
     """
     prompt = decoders.prompt(ids, mask, rules.pad)
     run = decoders.decoding(op, *pair, prompt)
@@ -129,7 +129,7 @@ def _appended(operands: tuple[Any, Any, Any, Any], eos: int, pad: int) -> tuple[
 
 
 def counted_logits(op: str, logits: Any, size: int) -> Any:
-    """The first `size` logits of each row; all where that is 0 or less."""
+    """Returns the first `size` logits of each row, or all if size is 0 or less."""
     if size > logits.shape[1]:
         raise ArgumentError(f"{op}: `vocab_size` is {size}, but the decoder gives {logits.shape[1]} logits")
     return logits[:, :size] if size > 0 else logits

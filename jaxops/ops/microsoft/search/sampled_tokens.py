@@ -1,4 +1,4 @@
-"""Text that a decoder continues token by token, each drawn from the likeliest ones."""
+"""Sampling: a decoder continues a text token by token, each drawn from the likeliest ones."""
 
 __all__ = ["sampling"]
 
@@ -56,18 +56,17 @@ def sampling(
     vocab_size: int = -1,
     n_outputs: int = 1,
 ) -> Array:
-    """Tokens of a prompt, and behind them tokens that are drawn by the probabilities that a decoder gives them.
+    """Continues prompts with tokens that are drawn by the probabilities of a decoder.
 
-    As `greedy_search`, whose operands and decoders these are, but for how the next token is chosen. temperature: by
-    what logits are divided; 0 and 1 change nothing. presence_mask: int32 (B, V); presence_penalty times that is taken
-    from the logits (onnxruntime's CPU reads both, and ignores them). top_p: in the order of their probabilities, the
-    least likely tokens whose probabilities add up to 1 - top_p at most get the logit filter_value, but the
-    min_tokens_to_keep likeliest ones. custom: 1 filters each token, but the likeliest one, for which those that are
-    likelier add up to more than top_p; min_tokens_to_keep does not count then. seed: one integer, 0 where it is None;
-    equal seeds draw equal tokens, which are not onnxruntime's.
+    The operands and decoders are those of `greedy_search`. temperature: the logits are divided by it; 0 and 1 have no
+    effect. presence_mask: int32 (B, V); presence_penalty · presence_mask is subtracted from the logits (onnxruntime's
+    CPU reads both and ignores them). top_p: the least likely tokens whose probabilities add up to at most 1 - top_p get
+    the logit filter_value, except the min_tokens_to_keep likeliest tokens. custom: 1 filters each token whose likelier
+    tokens add up to more than top_p, except the likeliest one; min_tokens_to_keep is ignored then. seed: one integer,
+    0 if it is None; equal seeds draw equal tokens, but not those of onnxruntime.
 
-    Returns int32 (B, M). n_outputs: 1; the filtered logits, which the schema gives for debugging, onnxruntime's CPU
-    does not compute.
+    Returns int32 (B, M). n_outputs must be 1: the second output, filtered logits for debugging, is not supported, as
+    on onnxruntime's CPU.
     Raises what `greedy_search` raises, and UnsupportedError for the second output.
     Source: com.microsoft Sampling, opset 1.
 
@@ -129,7 +128,7 @@ def _categorical(operands: tuple[Any, ...], rules: token_scores.Rules, chosen: _
 
 
 def _filtered(scores: Any, chosen: _Filter) -> Any:
-    """The scores (B, V), with the filter's value for the tokens that are not likely enough."""
+    """Returns the scores (B, V), with filter_value for tokens that are not likely enough."""
     size = scores.shape[1]
     order = jnp.argsort(-scores if chosen.custom else scores, axis=1, stable=True)
     probabilities = jax.nn.softmax(jnp.take_along_axis(scores, order, 1), axis=1)
@@ -138,7 +137,7 @@ def _filtered(scores: Any, chosen: _Filter) -> Any:
     if chosen.custom:
         out = (ranks > 0) & (jnp.pad(sums, ((0, 0), (1, 0)))[:, :-1] > chosen.top_p)
     else:
-        # The least likely token is looked at in any case.
+        # The least likely token is always considered.
         out = (ranks < max(size - chosen.keep, 1)) & (sums <= 1 - chosen.top_p)
     rows = lax.broadcasted_iota(np.int32, scores.shape, 0)
     return jnp.where(jnp.zeros_like(out).at[rows, order].set(out), np.float32(chosen.value), scores)

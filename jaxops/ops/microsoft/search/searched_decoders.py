@@ -1,4 +1,4 @@
-"""Decoders as searches call them: a prompt first, then token by token, with caches that grow."""
+"""Calls of a decoder by a search: first with a prompt, then token by token, with caches that grow."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,8 +40,11 @@ class Prompt:
 
 
 def check_cut(op: str) -> None:
-    """Raises StaticError where the program may end before the search, which then runs step by step on known values:
-    one compiled program serves caches of many sizes, and the search ends when all sequences have ended."""
+    """Raises StaticError if the program may be cut before the search.
+
+    The search then runs step by step on known values: one compiled program serves caches of many sizes, and the search
+    ends when all sequences have ended.
+    """
     if CUTTABLE.get():
         raise StaticError(f"{op}: the number of steps depends on the tokens")
 
@@ -58,7 +61,7 @@ def check_ids(op: str, input_ids: Any, attention_mask: Any) -> None:
 
 
 def last_length(op: str, max_length: Any, length: Any, operand: str = "input_ids") -> int:
-    """The static length of the sequences that a search returns. operand: the tokens that they begin with."""
+    """Returns the static length of the sequences that a search returns. operand: the tokens that they begin with."""
     most = integer(op, "max_length", max_length)
     if not isinstance(length, int):
         raise SizeError(f"{op}: the length {length} of `{operand}` must be a number, as each step is traced", length)
@@ -72,15 +75,15 @@ def last_length(op: str, max_length: Any, length: Any, operand: str = "input_ids
 
 @jit_if_concrete
 def filled(operands: tuple[Any], most: int, pad: int) -> Any:
-    """Sequences (rows, S) with pads behind, (rows, most)."""
+    """Pads sequences (rows, S) to (rows, most)."""
     (tokens,) = operands
     return jnp.pad(tokens, ((0, 0), (0, most - tokens.shape[1])), constant_values=pad)
 
 
 def prompt(input_ids: Any, attention_mask: Any, pad: int) -> Prompt:
-    """The prompt as a decoder takes it. Pads have the position 0, and are masked where no mask is given.
+    """Returns the prompt as a decoder takes it. Pads have position 0, and are masked if no mask is given.
 
-    As in onnxruntime, positions follow from pads also where a mask is given.
+    As in onnxruntime, positions follow from pads even if a mask is given.
     """
     (mask, positions, after) = _counted((input_ids,), pad)
     return Prompt(input_ids, positions, mask if attention_mask is None else attention_mask, after)
@@ -105,11 +108,11 @@ class Decoding:
     caches: list[Any]
 
     def start(self, prompt: Prompt) -> Any:
-        """The logits (rows, V) behind the prompt."""
+        """Returns the logits (rows, V) after the prompt."""
         return self._call(self.first, prompt.tokens, prompt.positions)
 
     def go_on(self, tokens: Any, chosen: Any = None, *_: Any) -> Any:
-        """The logits behind one more token a row. chosen: the rows whose caches are read; None for each its own."""
+        """Returns the logits after one more token per row. chosen: the rows whose caches are read; None: their own."""
         if chosen is not None:
             self.caches = [of_rows(cache, chosen, 1) for cache in self.caches]
         xp = jnp if isinstance(self.mask, Tracer) else np
@@ -129,7 +132,7 @@ class Decoding:
 
 
 def last_logits(op: str, logits: Any, tokens: Any) -> Any:
-    """The logits (rows, V) behind the last one of tokens (rows, n). Raises ShapeError for logits of other sizes."""
+    """Returns the logits (rows, V) after the last of tokens (rows, n). Raises ShapeError for logits of other sizes."""
     logits = as_traced(logits)
     if logits.ndim != 3 or logits.shape[0] != tokens.shape[0] or logits.shape[1] == 0:
         raise ShapeError(
@@ -145,14 +148,14 @@ def _last(operands: tuple[Any]) -> Any:
 
 
 def of_rows(x: Any, rows: Any, axis: int) -> Any:
-    """These entries of an axis. Known values of sizes that grow need no program for each size."""
+    """Returns some entries of an axis. For known values NumPy does it, so that growing sizes need no programs."""
     if isinstance(x, Tracer) or isinstance(rows, Tracer):
         return jnp.take(x, rows, axis=axis)
     return np.take(np.asarray(x), np.asarray(rows), axis=axis)
 
 
 def decoding(op: str, decoder: Any, first: Any, prompt: Prompt) -> Decoding:
-    """A decoder before the prompt, with empty caches."""
+    """Returns a decoder before the prompt, with empty caches."""
     declared = getattr(decoder, "inputs", None)
     if declared is None:
         raise ArgumentError(
@@ -173,6 +176,8 @@ def decoding(op: str, decoder: Any, first: Any, prompt: Prompt) -> Decoding:
 
 
 def known_tokens(tokens: Any) -> Any:
-    """Tokens, or numbers beside them, as the next step takes them: NumPy arrays where they are known, for which what
-    grows step by step needs no program of its own."""
+    """Returns tokens, or numbers that belong to them, for the next step: as NumPy arrays if they are known.
+
+    NumPy needs no compiled program for sizes that grow step by step.
+    """
     return tokens if isinstance(tokens, Tracer) else np.asarray(tokens)

@@ -1,4 +1,4 @@
-"""Tokens that stand for times in a recording, and the positions in a text that may have them."""
+"""Tokens for times in a recording, and the rules for their positions in a text."""
 
 from typing import Any, NamedTuple
 
@@ -7,12 +7,12 @@ import numpy as np
 from jax import lax
 
 _LOWEST = np.finfo(np.float32).min
-# The first time of a text is at most so many tokens behind the earliest one: a second, in steps of 20 ms.
+# The largest distance of the first time of a text from the earliest one: a second, in tokens of 20 ms.
 _LATEST_FIRST = 50
 
 
 class Tokens(NamedTuple):
-    """Static numbers of tokens, -1 for one that a model does not have. begin: the earliest time; all tokens from there
+    """Static ids of tokens, -1 for a token that a model does not have. begin: the earliest time; all tokens from there
     on are times. never_said: tokens that never follow; tasks: those that do not follow the first time."""
 
     begin: int
@@ -21,21 +21,20 @@ class Tokens(NamedTuple):
 
 
 def forbidden(scores: Any, sequences: Any, length: Any, tokens: Tokens, eos: int) -> Any:
-    """True for each token that must not follow: (rows, V). sequences: (rows, M), of which the first `length` tokens
-    count.
+    """Returns (rows, V): True for each token that must not follow. sequences: (rows, M), with `length` tokens so far.
 
-    Times come in pairs but for the first one, and do not decrease. A time follows where all of them together are more
-    likely than each other token.
+    Times come in pairs, except the first one, and do not decrease. A time must follow if all times together are more
+    likely than any other token.
     """
     token = lax.broadcasted_iota(np.int32, scores.shape, 1)
     times = token >= tokens.begin
     positions = lax.broadcasted_iota(np.int32, sequences.shape, 1)
     timed = (sequences >= tokens.begin) & (positions < length)
     some = jnp.any(timed, axis=1)
-    first = jnp.where(some, jnp.argmax(timed, axis=1).astype(np.int32), length - 1)  # the last token if none is a time
+    first = jnp.where(some, jnp.argmax(timed, axis=1).astype(np.int32), length - 1)  # the last token, if none is a time
     behind = length - 1 > first
     last = lax.dynamic_index_in_dim(timed, length - 1, 1, keepdims=False)
-    # Without a token before the last one this is the last one, which `behind` then leaves out.
+    # If there is no token before the last one, this is the last one, which `behind` leaves out.
     before = lax.dynamic_index_in_dim(timed, jnp.maximum(length - 2, 0), 1, keepdims=False) | ~behind
     latest = jnp.max(jnp.where(timed, positions, -1), axis=1)
     latest = jnp.take_along_axis(sequences, jnp.maximum(latest, 0)[:, None], axis=1)[:, 0]

@@ -12,7 +12,7 @@ from jaxops.ops.microsoft.search import timestamps
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.static import Tracer, array
 
-# The score of a token that is not allowed.
+# The score of a forbidden token.
 _LOWEST = np.finfo(np.float32).min
 
 
@@ -29,7 +29,7 @@ class Rules(NamedTuple):
 
 
 def rules_of(op: str, eos: Any, pad: Any, shortest: Any, ngram: Any, **more: Any) -> Rules:
-    """The rules that attributes and operands say. more: those of one operator."""
+    """Returns the rules for attributes and operands. more: rules of one operator only."""
     return Rules(
         integer(op, "eos_token_id", eos),
         integer(op, "pad_token_id", pad),
@@ -49,7 +49,7 @@ class TokenOperands(NamedTuple):
 
 
 def token_operands_of(*operands: Any) -> TokenOperands:
-    """The operands as arrays, in the order of `TokenOperands`."""
+    """Returns the operands as arrays, in the order of `TokenOperands`."""
     return TokenOperands(*(x if x is None else array(x) for x in operands))
 
 
@@ -69,9 +69,9 @@ def check(op: str, operands: TokenOperands, batch: int, size: int) -> None:
 
 
 def scored(scores: Any, sequences: Any, length: Any, operands: TokenOperands, rules: Rules) -> Any:
-    """The scores (rows, V) with penalties and masks. sequences: (rows, M), of which the first `length` tokens count.
+    """Applies penalties and masks to scores (rows, V). sequences: (rows, M), with `length` tokens so far.
 
-    operands: prefix_vocab_mask is None behind the first step.
+    operands: prefix_vocab_mask must be None after the first step.
     """
     rows, size = scores.shape
     positions = lax.broadcasted_iota(np.int32, sequences.shape, 1)
@@ -102,7 +102,7 @@ def scored(scores: Any, sequences: Any, length: Any, operands: TokenOperands, ru
 
 
 def _repeating(sequences: Any, length: Any, n: int, size: int) -> Any:
-    """True for each token that would end an n-gram that is in the sequence already: (rows, V)."""
+    """Returns (rows, V): True for each token that would end an n-gram that the sequence has already."""
     most = sequences.shape[1]
     padded = jnp.pad(sequences, ((0, 0), (0, n)))
     same = lax.broadcasted_iota(np.int32, sequences.shape, 1) + n <= length
@@ -113,7 +113,7 @@ def _repeating(sequences: Any, length: Any, n: int, size: int) -> Any:
 
 
 def _marked(tokens: Any, counts: Any, size: int) -> Any:
-    """True for each token that is among those of a row that count: (rows, V). counts: like tokens."""
+    """Returns (rows, V): True for each token in a row. counts: of the shape of tokens, True for those to consider."""
     columns = jnp.where(counts & (tokens >= 0), tokens, size)
     rows = lax.broadcasted_iota(np.int32, tokens.shape, 0)
     return jnp.zeros((tokens.shape[0], size), bool).at[rows, columns].set(True, mode="drop")

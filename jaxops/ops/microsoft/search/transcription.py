@@ -1,4 +1,4 @@
-"""Speech to text: a decoder writes down what an encoder has heard."""
+"""Speech to text: a decoder writes the text of a recording that an encoder has read."""
 
 __all__ = ["whisper_beam_search"]
 
@@ -53,25 +53,25 @@ def whisper_beam_search(
     vocab_size: int = -1,
     n_outputs: int = 3,
 ) -> tuple[Array, ...]:
-    """The likeliest transcripts of speech, as Whisper writes them, found by `beam_search`.
+    """Finds the likeliest transcripts of speech by Whisper, with the beams of `beam_search`.
 
     input_ids: floating (B, bands, frames), the sound. decoder_input_ids: int32 (B, S), the tokens that all sequences
-    begin with; decoder_start_token_id (B, 1) where it is None. temperature: by what the logarithms of probabilities are
-    divided behind all masks; 0 and less: by nothing.
+    begin with; None: decoder_start_token_id. temperature: the logarithms of probabilities are divided by it after
+    all masks; 0 or less has no effect.
 
     logits_processor: 1 for texts with times, which are the tokens from beginning_timestamp_token_id on: no_timestamps
-    and start_of_lm never follow; the start, transcribe and translate do not follow the first time. Times come in pairs
-    but for the first one, do not decrease, and follow where all together are likelier than each other token. Other
-    numbers, 0 and more: no such rules. no_speech_token_id, init_decoder, cross_qk_layer_head and extra_decoding_ids
-    change none of the results that there are here, as in onnxruntime.
+    and start_of_lm never follow; the start, transcribe and translate do not follow the first time. Times come in pairs,
+    except the first one, and do not decrease; a time must follow if all together are likelier than any other token.
+    Other numbers of at least 0: no such rules. no_speech_token_id, init_decoder, cross_qk_layer_head and
+    extra_decoding_ids have no effect on the supported results, as in onnxruntime.
 
-    `encoder` takes the sound and the first tokens (B, S), and returns logits (B, S, V), its states, and four caches a
-    layer, the decoder's before its own. `decoder` takes tokens (B·K, 1), or all tokens where that size is not 1 in
+    `encoder` takes the sound and the first tokens (B, S), and returns logits (B, S, V), its states, and four caches per
+    layer, the decoder's before its own. `decoder` takes tokens (B·K, 1), or all tokens if that size is not 1 in
     decoder.inputs, the states if it has such an operand (onnxruntime gives it others, of their shape), and caches; it
-    returns the same as that of `beam_search`.
+    returns what the decoder of `beam_search` returns.
 
     Returns the sequences, their scores, and the scores of all tokens in each step (M - S, B, K, V): see `beam_search`,
-    which has the other operands as well. onnxruntime has the last two outputs, cross_qk and non_speech_probs, only on
+    also for the remaining operands. onnxruntime has the last two outputs, cross_qk and non_speech_probs, only on
     GPUs; here they are unsupported, as are decoder_output_cross_qk, and attention_mask, which nothing reads.
     Raises ShapeError, DTypeError, ArgumentError, UnsupportedError, SignatureError for a decoder that returns too much.
     Source: com.microsoft WhisperBeamSearch, opset 1.
@@ -144,7 +144,7 @@ def whisper_beam_search(
 
 
 def _first_tokens(op: str, batch: int, ids: Any, start: int) -> Any:
-    """The tokens (B, S) that all sequences begin with."""
+    """Returns the tokens (B, S) that all sequences begin with."""
     if ids is None:
         if start < 0:
             raise ArgumentError(f"{op}: `decoder_start_token_id` is {start}; without `decoder_input_ids` it is needed")

@@ -176,7 +176,7 @@ ERRORS = [
     (mha(Q, K, V, None, bits(2, 4)), ShapeError, r"`key_padding_mask` of \(2, 4\) must be \(2,\)"),
     (mha(Q, K, V, None, None, floats(1, 1, 3, 4)), ShapeError, r"`attention_bias` of .* \(1 or 2, 1 or 2, 3, 5\)"),
     (mha(Q, K, V, None, None, None, *PAST), ShapeError, r"they must be \(2, 2, P, 4\) and \(2, 2, P, 6\)"),
-    (mha(Q, *BUFFER, None, None, None, *PAST), ShapeError, "is that of an encoder, so `past_key` must be left out"),
+    (mha(Q, *BUFFER, None, None, None, *PAST), ShapeError, "comes from an encoder, so `past_key` must be left out"),
     (mha(*STEP, None, None, None, *BUFFER, 8), ShapeError, "a buffer of 8 rows has no room for 1 more tokens"),
     (
         lambda: decoder_masked_multi_head_attention(Q, K, V, **ONE),

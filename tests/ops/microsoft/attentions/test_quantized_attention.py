@@ -74,7 +74,7 @@ def called(at, value, **options):
 
 ERRORS = [
     (lambda: called(1, GIVEN[1][1:]), ShapeError, r"`input` of \(3, 5, 16\) and `weight` of \(15, 24\) must be"),
-    (lambda: called(0, GIVEN[0], num_heads=5), ArgumentError, "`num_heads` is 5; three times it must divide the 24"),
+    (lambda: called(0, GIVEN[0], num_heads=5), ArgumentError, "`num_heads` is 5; 3 · num_heads must divide the 24"),
     (lambda: called(2, GIVEN[2][1:]), ShapeError, r"`bias` of \(23,\) must be \(24,\)"),
     (lambda: called(8, np.zeros((2, 3, 2, 7, 5), f32)), ShapeError, r"`past` of .* must be \(2, 3, 2, P, 4\)"),
     (lambda: called(5, np.ones(4, np.int32)), ShapeError, r"`mask_index` of \(4,\) must be \(3,\), \(6,\)"),

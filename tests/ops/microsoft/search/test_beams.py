@@ -147,7 +147,7 @@ def taking(*shapes, gives=lambda *given: [jnp.zeros((6, 1, 8)), *given[2:4]]):
 
 CACHES = [(0, 1, 0, 2)] * 4
 ERRORS = [
-    (lambda: call(beams=0), ArgumentError, "`num_beams` is 0 and `num_return_sequences` 1; there are 1 to 128"),
+    (lambda: call(beams=0), ArgumentError, "`num_beams` is 0 and `num_return_sequences` 1; there must be 1 to 128"),
     (lambda: call(beams=129), ArgumentError, "`num_beams` is 129"),
     (lambda: call(count=3), ArgumentError, "`num_beams` is 2 and `num_return_sequences` 3"),
     (lambda: call(length_penalty=floats(1, 1)), ShapeError, r"`length_penalty` of \(2,\) must be one number"),
