@@ -83,7 +83,7 @@ def nhwc_fused_conv(
     """Computes `fused_conv` with the channels of x, z and the result on the last axis.
 
     x: (N, d1, …, dn, C). w: (M, C/group, k1, …, kn), as in `conv`. z: (N, o1, …, on, M). Returns (N, o1, …, on, M).
-    Source: com.microsoft NhwcFusedConv, opset 1.
+    Raises what `fused_conv` raises. Source: com.microsoft NhwcFusedConv, opset 1.
 
     >>> x = jnp.array([[[-1.0], [1.0]]])
     >>> nhwc_fused_conv(x, jnp.ones((2, 1, 1)), activation="Relu").tolist()
@@ -117,7 +117,7 @@ def nhwc_conv(
 
     x: (N, d1, …, dn, C). w: (M, k1, …, kn, C/group), as onnxruntime's optimiser writes it, although its documentation
     has it as in `conv`. b and the attributes are as in `conv`. Returns (N, o1, …, on, M).
-    Source: com.microsoft NhwcConv, opset 1.
+    Raises what `conv` raises. Source: com.microsoft NhwcConv, opset 1.
 
     >>> nhwc_conv(jnp.ones((1, 5, 5, 1)), jnp.ones((2, 3, 3, 1))).shape
     (1, 3, 3, 2)
@@ -140,7 +140,7 @@ def nhwc_max_pool(
     """Computes `max_pool` with the channels on the last axis.
 
     x: (N, d1, …, dn, C), numbers. The attributes are as in `max_pool`. Returns (N, o1, …, on, C), same dtype.
-    Source: com.microsoft NhwcMaxPool, opset 1.
+    Raises what `max_pool` raises. Source: com.microsoft NhwcMaxPool, opset 1.
 
     >>> nhwc_max_pool(jnp.arange(4).reshape(1, 4, 1), kernel_shape=(2,), strides=(2,)).reshape(-1).tolist()
     [1, 3]
@@ -175,7 +175,7 @@ def maxpool_with_mask(
     same row (the last axis) of a window. As in onnxruntime, with two axes or more the very first element of a plane is
     never masked, and a window without elements gives the lowest finite number. (onnxruntime 1.31 reads a mask of
     several planes at wrong places: it takes a number of elements modulo a number of planes.)
-    kernel_shape and the other attributes are as in `max_pool`; storage_order has no effect.
+    kernel_shape and the other attributes are as in `max_pool`; storage_order has no effect. Returns (N, C, o1, …, on).
     Raises ShapeError, ArgumentError. Source: com.microsoft MaxpoolWithMask, opset 1.
 
     >>> maxpool_with_mask(jnp.array([[[1.0, 2.0, 3.0]]]), jnp.array([[[1, 1, 0]]]), kernel_shape=(3,)).tolist()
@@ -244,8 +244,9 @@ def conv_transpose_with_dynamic_pads(
 ) -> jax.Array:
     """Computes `conv_transpose` with pads as an operand.
 
-    pads: static, all begins, then all ends; None is 0. The rest is as in `conv_transpose`.
-    Source: com.microsoft ConvTransposeWithDynamicPads, opset 1.
+    pads: static, all begins, then all ends; None is 0. The rest, the result and the exceptions are as in
+    `conv_transpose`.
+    Raises StaticError for traced pads. Source: com.microsoft ConvTransposeWithDynamicPads, opset 1.
 
     >>> conv_transpose_with_dynamic_pads(jnp.ones((1, 1, 3)), jnp.ones((1, 2, 3)), np.array([1, 0])).shape
     (1, 2, 4)

@@ -29,7 +29,8 @@ TRAITS = Traits(foldable=True)
 def expand_dims(x: A, axis: Static) -> A:
     """Inserts an axis of size 1.
 
-    x: any dtype. axis: static, one integer in [-n - 1, n]. Raises AxisError. Source: com.microsoft ExpandDims, opset 1.
+    x: n axes, any dtype. axis: static, one integer in [-n - 1, n]. Returns n + 1 axes, same dtype.
+    Raises AxisError, StaticError. Source: com.microsoft ExpandDims, opset 1.
 
     >>> expand_dims(jnp.ones((2, 3)), 1).shape
     (2, 1, 3)
@@ -40,7 +41,7 @@ def expand_dims(x: A, axis: Static) -> A:
 def gather_nd(data: A, indices: A) -> A:
     """Picks elements or slices of `data` by tuples of indices; the standard's `gather_nd` without batch axes.
 
-    Source: com.microsoft GatherND, opset 1.
+    Operands, result and exceptions are those of `jaxops.gather_nd`. Source: com.microsoft GatherND, opset 1.
 
     >>> gather_nd(np.array([[0, 1], [2, 3]]), np.array([[0, 0], [1, 1]]))
     array([0, 3])
@@ -81,7 +82,7 @@ def range(start: Static, limit: Static, delta: Static = None) -> Array:
 def trilu(x: A, k: Any = None, *, upper: int = 1) -> A:
     """Returns the upper or lower triangle of each matrix, with zeros elsewhere, as the standard's `trilu` does.
 
-    Source: com.microsoft Trilu, opset 1.
+    Operands, result and exceptions are those of `jaxops.trilu`. Source: com.microsoft Trilu, opset 1.
 
     >>> trilu(jnp.ones((2, 2), int), upper=0).tolist()
     [[1, 0], [1, 1]]

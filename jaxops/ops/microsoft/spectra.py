@@ -102,7 +102,7 @@ def complex_mul(a: Array, b: Array) -> jax.Array:
 
 
 def complex_mul_conj(a: Array, b: Array) -> jax.Array:
-    """Returns the product of a and the conjugate of b; the rest is as in `complex_mul`.
+    """Returns the product of a and the conjugate of b; operands and exceptions are those of `complex_mul`.
 
     Source: com.microsoft ComplexMulConj, opset 1.
 

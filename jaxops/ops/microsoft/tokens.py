@@ -106,9 +106,10 @@ def tokenizer(
 ) -> np.ndarray:
     """Divides each string into tokens, on a new last axis whose size is the largest number of tokens.
 
-    x: strings, (C,) or (N, C). separators: regular expressions, which cut a string one after another; a single empty
-    one makes each character a token. tokenexp: a regular expression that matches tokens; '.' makes each character one.
-    Exactly one of the two must be given. They have the syntax of RE2, and match as much as they can.
+    x: strings, (C,) or (N, C). Returns strings (C, T) or (N, C, T). separators: regular expressions, which cut a string
+    one after another; a single empty one makes each character a token. tokenexp: a regular expression that matches
+    tokens; '.' makes each character one. Exactly one of the two must be given. They have the syntax of RE2, and match
+    as much as they can.
     mincharnum: positive; tokens of fewer characters are dropped. mark: 1 puts the character 0x02 before the
     tokens of a string, and 0x03 after them. pad_value: pads the last axis.
     Raises ShapeError for another rank, DTypeError for anything but strings, ArgumentError.

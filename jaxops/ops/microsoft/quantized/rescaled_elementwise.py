@@ -82,7 +82,7 @@ def qlinear_mul(
 ) -> jax.Array:
     """Returns the quantized product of the dequantized a and b; the operands broadcast.
 
-    Operands and result as in `qlinear_add`; the integers have an exact product.
+    Operands, result and exceptions are those of `qlinear_add`; the integers have an exact product.
     Source: com.microsoft QLinearMul, opset 1, as onnxruntime defines it.
 
     >>> qlinear_mul(jnp.int8([4, -3]), 0.5, 2, jnp.int8([8, 100]), 1.0, 0, 2.0).tolist()
@@ -172,7 +172,7 @@ def qlinear_leaky_relu(
 ) -> jax.Array:
     """Returns the quantized leaky ReLU of the dequantized x: negative numbers times `alpha`.
 
-    Operands and result as in `qlinear_sigmoid`.
+    Operands, result and exceptions are those of `qlinear_sigmoid`.
     Source: com.microsoft QLinearLeakyRelu, opset 1, as onnxruntime defines it.
 
     >>> qlinear_leaky_relu(jnp.int8([-100, 40]), 0.5, 0, 0.25, 1, alpha=0.1).tolist()
