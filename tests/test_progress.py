@@ -98,7 +98,7 @@ def test_a_decoder_and_a_specialized_pair_are_logged(log):
     for _ in range(3):
         state, _ = step_of(params, state, np.ones(1, np.int32))
     steps = [text for text in log.messages if text.startswith("compiling the decoder")]
-    assert steps == [f"compiling the decoder of main_graph, {n} tokens" for n in (4, 1)]
+    assert steps == [f"compiling the decoder of main_graph, {tokens}" for tokens in ("4 tokens", "1 token")]
     load(small()).specialize(X)
     assert log.messages[-1] == "specializing g"
 
