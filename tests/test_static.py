@@ -135,7 +135,7 @@ def test_axis():
             assert attributes.axis("op", value, rank) == value % rank
         for value in (-rank - 1, rank, 2**63, -(2**63)):
             with pytest.raises(
-                AxisError, match=rf"op: `axis` is {value}, but the operand has {rank} axes; the range is"
+                AxisError, match=rf"op: `axis` is {value}, but the operand has {rank} ax[ei]s; the range is"
             ):
                 attributes.axis("op", value, rank)
         assert attributes.axis("op", rank, rank, end=True) == rank
