@@ -55,11 +55,11 @@ def _softmax(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def _in_digits(x: Any, dtype: Any) -> Any:
-    """float32 rounded to the digits of float16 where that is the type of the operand; x as it is for another.
+    """Rounds float32 numbers to the digits of float16 if `dtype` is float16; returns x unchanged for another type.
 
-    In the standard's function body each step has the type of the input, and a case of its suite sees that of float16:
-    rounded once, two of its elements are off. The range stays that of float32, or the sum of 65,520 equal numbers
-    would be infinite, and small exponentials would lose their digits.
+    In the standard's function body each step has the type of the input, and a case of its test suite shows it for
+    float16: with one rounding at the end, two of its elements are wrong. The range stays that of float32. Otherwise the
+    sum of 65,520 equal numbers would be infinite, and small exponentials would lose their digits.
     """
     return lax.reduce_precision(x, 8, 10) if dtype == np.float16 else x
 

@@ -177,7 +177,7 @@ BAD = [
     (lambda: jo.bernoulli(np.zeros(2, np.int32), seed=0), DTypeError, "bernoulli: `input` must be floating-point, got"),
     (lambda: jo.bernoulli(X, dtype=str, seed=0), DTypeError, "bernoulli: `dtype` is str.*; it must be real numbers"),
     (lambda: jo.multinomial(X[0], seed=0), ShapeError, r"multinomial: `input` of \(200,\) must be \(batch, classes\)"),
-    (lambda: jo.multinomial(X[:, :0], seed=0), ShapeError, r"of \(100, 0\) must be .*, with a class at least"),
+    (lambda: jo.multinomial(X[:, :0], seed=0), ShapeError, r"of \(100, 0\) must be .*, with at least one class"),
     (lambda: jo.multinomial(X, sample_size=0, seed=0), ArgumentError, "`sample_size` is 0; it must be at least 1"),
     (lambda: jo.multinomial(X, dtype=np.int8, seed=0), DTypeError, "multinomial: `dtype` is int8; it must be int32 or"),
 ]  # fmt: skip
