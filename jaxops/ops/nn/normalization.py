@@ -192,7 +192,7 @@ def layer_normalization(
     x: floats. scale, b: floats that broadcast to x. Returns an array like x; with `return_statistics`
     (y, mean, 1 / standard deviation), where the statistics have size 1 on the reduced axes.
     stash_type: static, the type that the statistics and the normalization are computed in: float16, bfloat16, float32
-    or float64 (float32 by default, for float64 too). x's type is used to scale and shift.
+    or float64 (float32 by default, for float64 too). Scaling and shifting are computed in the type of x.
     Raises AxisError, ShapeError when scale or b do not broadcast to x, DTypeError.
     Source: ONNX LayerNormalization, opset 17.
 
@@ -309,17 +309,18 @@ def lp_normalization(input: Array, *, axis: int = -1, p: Norm = 2) -> jax.Array:
 def _lp_normalization(x: Any, axis: int, p: int) -> Any:
     wider = x.astype(accumulation_type(x.dtype))
     total = jnp.sum(magnitude(wider) if p == 1 else lax.square(wider), axis, keepdims=True)
-    # Before the root, so that the gradient at zero is finite.
+    # A zero is replaced before the root, so that the gradient at zero is finite.
     total = jnp.where(total == 0, jnp.ones_like(total), total)
     norm = jnp.broadcast_to(total if p == 1 else lax.sqrt(total), wider.shape)
-    return quotient(wider, norm).astype(x.dtype)  # the reciprocal of a large norm is 0
+    return quotient(wider, norm).astype(x.dtype)  # a product would not do: the reciprocal of a large norm is 0
 
 
 def mean_variance_normalization(x: Array, *, axes: Static | Ints = (0, 2, 3)) -> jax.Array:
     """Subtracts the mean over `axes` and divides by the standard deviation plus 1e-9.
 
     x: floats. axes: static, distinct axes of x; the default normalizes each channel of (N, C, H, W) separately.
-    Raises AxisError, DTypeError. Source: ONNX MeanVarianceNormalization, opsets 9–13, with its function's epsilon.
+    Raises AxisError, DTypeError.
+    Source: ONNX MeanVarianceNormalization, opsets 9–13; 1e-9 comes from its function body.
 
     >>> mean_variance_normalization(jnp.array([1.0, 5.0]), axes=(0,)).tolist()
     [-1.0, 1.0]

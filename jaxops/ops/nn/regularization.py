@@ -30,9 +30,9 @@ def dropout(
     """The identity; with `training_mode`, sets random elements to zero and scales up the rest.
 
     data: floats when training. ratio: one number in [0, 1), the fraction of elements to drop; it may be traced.
-    training_mode: static, one boolean. Training draws from `rng`, a random key. Without one it takes the numbers of
-    NumPy's `RandomState(seed)`, as the standard's test suite does: the same ones at each call, under `vmap` for each
-    member.
+    training_mode: static, one boolean. Training draws from `rng`, a random key. Without `rng` it takes the numbers of
+    NumPy's `RandomState(seed)`, as the standard's test suite does. These are the same at each call, and for each member
+    under `vmap`.
     Returns data · mask / (1 - ratio); with `return_mask` (output, mask), where the mask is True for kept elements.
     Raises ArgumentError for a ratio outside [0, 1) and for training without rng and seed, StaticError.
     Source: ONNX Dropout, opsets 12–22.

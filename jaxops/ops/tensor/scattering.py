@@ -40,7 +40,8 @@ def _scatter_mul_jvp(dims: Any, mode: str, primals: Any, tangents: Any) -> tuple
     (data, indices, updates), (data_dot, _, updates_dot) = primals, tangents
     zero = updates == 0
     ones, zeros = jnp.ones_like(data), jnp.zeros_like(data)
-    # For each update, the product of the other updates at its position: that of all without zeros, divided by itself.
+    # For each update, the product of the other updates at its position: the product of all nonzero updates there,
+    # divided by the update itself; or 0 if another update is 0.
     nonzero = jnp.where(zero, jnp.ones_like(updates), updates)
     product = _scatter_mul(ones, indices, nonzero, dims, mode)
     count = lax.scatter_add(zeros, indices, zero.astype(data.dtype), dims, mode=mode)
@@ -52,7 +53,7 @@ def _scatter_mul_jvp(dims: Any, mode: str, primals: Any, tangents: Any) -> tuple
 
 
 def _gathered(x: Any, indices: Any, updates: Any, dims: lax.ScatterDimensionNumbers) -> Any:
-    """The elements of x where the updates go; anything for an update that is dropped."""
+    """The elements of x at the positions of the updates; any element for an update that is dropped."""
     gather_dims = lax.GatherDimensionNumbers(
         tuple(dims.update_window_dims), tuple(dims.inserted_window_dims), tuple(dims.scatter_dims_to_operand_dims)
     )
@@ -183,11 +184,13 @@ def tensor_scatter(
     axis: int = -2,
     mode: TensorScatterMode = "linear",
 ) -> jax.Array:
-    """Writes new steps into a cache of sequences, from an index for each sequence on.
+    """Writes new steps into a cache of sequences, for each sequence from an index of its own on.
 
-    past_cache: (batch, …), any dtype. update: the same shape, except that it is shorter along `axis`. write_indices:
-    (batch,) integers; None means 0. mode: 'linear' drops steps beyond the end; 'circular' continues at the start.
-    Raises ArgumentError, AxisError for axis 0, ShapeError, DTypeError. Source: ONNX TensorScatter, opset 24.
+    past_cache: (batch, …), any dtype. update: the same shape, except that it may be shorter along `axis`.
+    write_indices: (batch,) integers, the index of the first step; None means 0. mode: 'linear' drops steps beyond the
+    end; 'circular' continues at the start. Returns the shape and dtype of past_cache.
+    Raises ArgumentError, AxisError for axis 0, ShapeError, DTypeError.
+    Source: ONNX TensorScatter, opset 24.
 
     >>> tensor_scatter(jnp.zeros((1, 3, 1)), jnp.ones((1, 1, 1)), jnp.array([2])).ravel().tolist()
     [0.0, 0.0, 1.0]

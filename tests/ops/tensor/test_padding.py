@@ -226,7 +226,7 @@ ERRORS = [
     (lambda: ops.reverse_sequence(X, np.ones(3)), DTypeError, "`sequence_lens` must be integers"),
     (lambda: ops.reverse_sequence(X, np.ones(3), time_axis=1), AxisError, "one must be 0, the other 1"),
     (lambda: ops.center_crop_pad(X, (1,)), ShapeError, "one size for each of 3 axes"),
-    (lambda: ops.center_crop_pad(X, (-1,), axes=(0,)), ArgumentError, "holds -1; sizes are not negative"),
+    (lambda: ops.center_crop_pad(X, (-1,), axes=(0,)), ArgumentError, "holds -1; sizes must not be negative"),
     (lambda: at_opset("Pad", 18, X, np.int64(PADS), mode="wrap"), ArgumentError, "Pad-18: `mode` is 'wrap'"),
 ]
 
