@@ -182,7 +182,7 @@ def test_a_position_limits_the_sizes(position):
         np.testing.assert_array_equal(program.call({}, x), loaded(x))
     with pytest.raises(ValueError, match="shape constraint"):
         program.call({}, x[:, :3])
-    with pytest.raises(BoundsError, match=f"`position` is {position}, but there are .* pieces of 3 in s"):
+    with pytest.raises(BoundsError, match=f"`position` is {position}, but .* arrays, an axis of s split by 3"):
         loaded.export({"s": "s <= 3"})
 
 

@@ -175,6 +175,13 @@ ERRORS = [
         SizeError,
         "sequence_erase: the number of pieces of 1 in b must be known",
     ),
+    (
+        lambda: export(jax.jit(lambda x: ops.concat_from_sequence(ops.split_to_sequence(x, 3), axis=0, new_axis=1)))(
+            jax.ShapeDtypeStruct(symbolic_shape("b"), np.float32)
+        ),
+        SizeError,
+        "concat_from_sequence: all arrays must have one length, but an axis of b is split by 3",
+    ),
     (lambda: ops.concat_from_sequence([], axis=0), ArgumentError, "the sequence is empty"),
     (lambda: ops.concat_from_sequence([A, A], axis=1), AxisError, "concat_from_sequence: `axis` is 1"),
     (lambda: ops.optional(), SignatureError, "give `input`, or the `type`"),
