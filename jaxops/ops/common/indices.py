@@ -18,6 +18,11 @@ from jaxops.memory import bounded_operands
 from jaxops.static import Array, array, is_static, is_symbolic
 
 
+def at_least_int32(x: Any) -> Any:
+    """Converts integers of fewer than 32 bits to int32, which holds every size; a NumPy or a JAX array."""
+    return x.astype(np.int32) if jnp.iinfo(x.dtype).bits < 32 else x
+
+
 def from_start(indices: Any, limits: Any) -> Any:
     """Turns negative traced indices into indices from the start; out-of-range ones stay out of range, also in 32 bits.
 
@@ -25,8 +30,7 @@ def from_start(indices: Any, limits: Any) -> Any:
     integers of at least 32 bits, which hold every size.
     """
     signed = jnp.issubdtype(indices.dtype, jnp.signedinteger)
-    if jnp.iinfo(indices.dtype).bits < 32:
-        indices = lax.convert_element_type(indices, np.int32)
+    indices = at_least_int32(indices)
     kind = indices.dtype
     if not signed and kind != np.uint64:
         return indices

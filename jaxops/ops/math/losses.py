@@ -10,11 +10,11 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxops.attributes import integer, one_of
 from jaxops.dtypes import accumulation_type, as_traced, floating, require_integers
 from jaxops.errors import BoundsError, ShapeError, shape_text
+from jaxops.ops.common.indices import at_least_int32
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.math.softmax_like import log_softmax
 from jaxops.shapes.arithmetic import sizes_fit
@@ -132,8 +132,7 @@ def _loss(operands: tuple[Any, Any, Any], ignored: int | None, reduction: LossRe
     x, labels, weights = operands
     work = accumulation_type(*(v.dtype for v in (x, weights) if v is not None))
     counts = None if ignored is None else labels != jnp.asarray(ignored, labels.dtype)
-    if jnp.iinfo(labels.dtype).bits < 32:
-        labels = lax.convert_element_type(labels, np.int32)  # int32 holds the number of classes
+    labels = at_least_int32(labels)
     # Out-of-range labels read NaN. Negative ones must not count from the end, so they become C, which is out of range.
     labels = jnp.where(labels < 0, jnp.asarray(x.shape[1], labels.dtype), labels)
     loss = -_pick(x, labels, work)

@@ -101,7 +101,7 @@ def _limit(value: Any, boxes: Any) -> Any:
     if value is None:
         return 0
     is_known = is_static(value) and isinstance(boxes, int)
-    return np.minimum(value, boxes) if is_known else value
+    return np.minimum(np.asarray(value), np.asarray(boxes)) if is_known else value  # a narrow type may not hold `boxes`
 
 
 def _one(op: str, name: str, value: Any) -> jax.Array:

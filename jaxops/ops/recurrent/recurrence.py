@@ -14,6 +14,7 @@ from jaxops.dtypes import as_traced, is_float, require_integers, unify
 from jaxops.errors import ArgumentError
 from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.common.elementwise import require
+from jaxops.ops.common.indices import at_least_int32
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.recurrent.gate_activations import Activation
 from jaxops.shapes.recurrent import layers as sizes_of
@@ -121,9 +122,7 @@ def lengths(op: str, lens: Array, length: Any) -> jax.Array | None:
         outside = [int(item) for item in outside if not 0 <= item <= length]
         if outside:
             raise ArgumentError(f"{op}: `sequence_lens` holds {outside[0]}, but x has {length} steps")
-    lens = as_traced(lens)
-    # A type that may not hold the number of steps is widened.
-    return lens if jnp.iinfo(lens.dtype).bits >= 32 else lax.convert_element_type(lens, np.int32)
+    return at_least_int32(as_traced(lens))
 
 
 @jit_if_concrete

@@ -11,6 +11,7 @@ from jax import lax
 from jaxops.dtypes import as_traced
 from jaxops.errors import BoundsError, ShapeError, SizeError
 from jaxops.lazy_sequences import SplitSequence
+from jaxops.ops.common.indices import at_least_int32
 from jaxops.shapes import arithmetic
 from jaxops.static import Dim, Tracer
 
@@ -34,7 +35,7 @@ def taken(pieces: SplitSequence, position: Any) -> jax.Array:
     if isinstance(position, int):
         start, length = _place(pieces, position)
     else:
-        number = _whole("sequence_at", pieces)
+        number, position = _whole("sequence_at", pieces), at_least_int32(position)
         index = jnp.where(position < 0, position + as_traced(np.array(number, object), position.dtype), position)
         start, length = index * as_traced(np.array(pieces.each), position.dtype), pieces.each
     if isinstance(start, Tracer | jax.Array):

@@ -17,7 +17,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, one_of
 from jaxops.dtypes import as_traced, unify
 from jaxops.errors import AxisError, DTypeError, ShapeError, describe
-from jaxops.ops.common.indices import checked_indices, from_start
+from jaxops.ops.common.indices import at_least_int32, checked_indices, from_start
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.tensor import indexing as sizes_of
 from jaxops.signature import Cache, Traits, operator
@@ -211,7 +211,8 @@ def tensor_scatter(
     problem = f"tensor_scatter: `write_indices` has {first.shape[0]} entries, but the batch has {cache.shape[0]}"
     if not of_sizes.sizes_fit(problem, first.shape, cache.shape[:1], (1,)):
         raise ShapeError(problem)
-    return _tensor_scatter((cache, update, jnp.broadcast_to(first, cache.shape[:1])), along, mode == "circular")
+    first = jnp.broadcast_to(at_least_int32(first), cache.shape[:1])
+    return _tensor_scatter((cache, update, first), along, mode == "circular")
 
 
 @jit_if_concrete

@@ -121,6 +121,13 @@ def test_a_symbolic_batch():
     np.testing.assert_array_equal(fn.call(X), X[:, ::-1])
 
 
+def test_a_position_of_a_type_that_does_not_hold_the_size():
+    spec = jax.ShapeDtypeStruct(symbolic_shape("2*b"), np.float32), jax.ShapeDtypeStruct((), np.int8)
+    program = export(jax.jit(lambda x, i: ops.sequence_at(ops.split_to_sequence(x, 2), i)))(*spec)
+    assert program.call(np.arange(300, dtype=np.float32), np.int8(100)).tolist() == [200, 201]
+    assert program.call(np.arange(300, dtype=np.float32), np.int8(-1)).tolist() == [298, 299]
+
+
 def test_optionals():
     assert ops.optional(type="tensor(float)") is None
     assert not ops.optional_has_element()

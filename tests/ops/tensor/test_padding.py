@@ -178,6 +178,19 @@ def test_a_traced_diagonal() -> None:
         np.testing.assert_array_equal(jax.jit(ops.trilu)(X, k), np.triu(X, k))
 
 
+def test_a_traced_diagonal_beyond_int32() -> None:
+    with jax.enable_x64(True):
+        for k in (np.int64(2**32), np.uint32(2**32 - 1), np.int64(-(2**32) - 1), np.int8(1)):
+            np.testing.assert_array_equal(jax.jit(ops.trilu)(X, jnp.asarray(k)), np.triu(X, int(k)))
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.uint16])
+def test_lengths_of_a_type_that_does_not_hold_the_number_of_steps(kind) -> None:
+    x, expected = np.arange(300), np.r_[99:-1:-1, 100:300]
+    for lengths in (np.array([100], kind), jnp.array([100], kind)):
+        np.testing.assert_array_equal(ops.reverse_sequence(x[:, None], lengths)[:, 0], expected)
+
+
 def test_no_onnx_version_has_the_symmetric_mode() -> None:
     for version in (2, 11, 19, 25):
         inputs, attributes = ((X,), {"pads": PADS}) if version == 2 else ((X, np.array(PADS)), {})
