@@ -23,7 +23,7 @@ def if_(cond: Any, then_branch: Branch, else_branch: Branch) -> tuple[Any, ...]:
     cond: one boolean. If it is known, only the chosen branch is traced, and its outputs may be anything. If it is
     traced, both branches are compiled (`lax.cond`), and their outputs become JAX arrays of equal types and shapes.
     If a symbolic size decides the condition, and the branches differ, that is a SizeError.
-    then_branch, else_branch: functions of no arguments that return a sequence of outputs.
+    then_branch, else_branch: functions of no arguments that return a sequence of outputs. Returns a tuple of outputs.
     Raises ShapeError, DTypeError or SignatureError when the branches differ under a traced `cond`.
     Source: ONNX If, opsets 1–25.
 

@@ -276,7 +276,7 @@ def mean(inputs: Sequence[Array]) -> Array:
 def neg(x: A) -> A:
     """-x, element by element.
 
-    x: any shape, signed numbers. Returns the same shape and dtype.
+    x: any shape, signed numbers. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Neg, opsets 1–13.
 
     >>> neg(np.array([1, -2]))
@@ -288,7 +288,7 @@ def neg(x: A) -> A:
 def abs(x: A) -> A:
     """The absolute value of each element; the derivative at 0 is 0.
 
-    x: any shape, numbers. Returns the same shape and dtype.
+    x: any shape, numbers. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Abs, opsets 1–13.
 
     >>> abs(np.array([1, -2]))
@@ -309,7 +309,7 @@ def _traced_abs(x: Any) -> Any:
 def sign(input: A) -> A:
     """1 for a positive element, -1 for a negative one, 0 for zero; NaN stays.
 
-    input: any shape, numbers. Returns the same shape and dtype.
+    input: any shape, numbers. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Sign, opsets 9–13.
 
     >>> sign(np.array([5, 0, -2]))

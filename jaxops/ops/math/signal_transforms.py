@@ -178,8 +178,9 @@ def mel_weight_matrix(
 ) -> np.ndarray:
     """The matrix that sums a onesided spectrum in mel bands: triangular filters with a peak of 1.
 
-    All operands are static numbers: how many bands; the length of the transform; samples in a second; the edges of the
-    lowest and of the highest band. mel(f) = 2595 · log₁₀(1 + f / 700).
+    All operands are static numbers. num_mel_bins: how many bands. dft_length: the length of the transform. sample_rate:
+    samples in a second. lower_edge_hertz, upper_edge_hertz: the edges of the lowest and of the highest band. The mel
+    scale is 2595 · log₁₀(1 + f / 700).
     Returns a static array (dft_length // 2 + 1, num_mel_bins) of output_datatype, a type of numbers.
     Raises ArgumentError for a number outside its range, DTypeError, StaticError.
     Source: ONNX MelWeightMatrix, opset 17.

@@ -67,7 +67,7 @@ def _in_digits(x: Any, dtype: Any) -> Any:
 def log_softmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> jax.Array:
     """The logarithm of `softmax`, computed without overflow or underflow.
 
-    input: floats. Returns an array like it. axes: as in `softmax`. Raises AxisError, DTypeError.
+    input: floats. Returns an array like it. axis, axes: as in `softmax`. Raises AxisError, DTypeError.
     Source: ONNX LogSoftmax, opset 13; with `axes` also opsets 1–11.
 
     >>> log_softmax(jnp.array([0.0, 1000.0])).tolist()
@@ -87,7 +87,8 @@ def _log_softmax(x: Any, axes: tuple[int, ...]) -> Any:
 def hardmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> jax.Array:
     """1 at the first maximum along `axis`, 0 elsewhere.
 
-    input: floats; a NaN counts as the maximum. axes: as in `softmax`. Raises AxisError, DTypeError.
+    input: floats; a NaN counts as the maximum. Returns an array like it. axes: as in `softmax`.
+    Raises AxisError, DTypeError.
     Source: ONNX Hardmax, opset 13; with `axes` also opsets 1–11.
 
     >>> hardmax(jnp.array([1.0, 3.0, 3.0])).tolist()

@@ -110,7 +110,7 @@ def imputer(
 def binarizer(x: Array, *, threshold: float = 0.0) -> jax.Array:
     """1 where x is greater than the threshold, 0 elsewhere and for NaN; in x's shape and dtype.
 
-    x: any shape, real numbers; integers are compared exactly. threshold: static.
+    x: any shape, real numbers; integers are compared exactly. threshold: static. Raises DTypeError for another dtype.
     Source: ONNX ai.onnx.ml.Binarizer, opset 1.
 
     >>> binarizer(jnp.array([0.5, 1.5, 2.5]), threshold=1.5).tolist()

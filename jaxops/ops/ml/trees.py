@@ -43,11 +43,11 @@ def tree_ensemble(
     post_transform: int = 0,
     tree_roots: Ints,
 ) -> jax.Array:
-    """For each row and target the average (0), sum (1), least (2) or greatest (3) weight of the leaves it falls to.
+    """For each row and target the sum, average, least or greatest weight of the leaves that the row falls to.
 
-    x: (rows, features), or (features,) for one row; floats. Returns (rows, n_targets) in x's dtype, transformed: 0
-    NONE, 1 SOFTMAX, 2 LOGISTIC (onnxruntime 1.31 takes 1 and 2 for each other), 3 SOFTMAX_ZERO, 4 PROBIT. All
-    attributes are static.
+    x: (rows, features), or (features,) for one row; floats. Returns (rows, n_targets) in x's dtype. All attributes are
+    static. aggregate_function: 0 average, 1 sum, 2 least, 3 greatest. post_transform: 0 NONE, 1 SOFTMAX, 2 LOGISTIC
+    (onnxruntime 1.31 takes 1 and 2 for each other), 3 SOFTMAX_ZERO, 4 PROBIT.
     nodes_…: lists of equal length, with an entry for each comparison: the feature, its threshold, the mode (0 to 6:
     LEQ, LT, GTE, GT, EQ, NEQ, MEMBER), and for either outcome the next entry, or a leaf where …leafs is 1. NaN follows
     the true branch where missing_value_tracks_true is 1, else the outcome of the comparison. hitrates: without effect.
@@ -129,7 +129,7 @@ def tree_ensemble_regressor(
     target_weights: Sequence[float] | None = None,
     target_weights_as_tensor: Any = None,
 ) -> jax.Array:
-    """For each row and target the sum, average, least or greatest weight of the leaves it falls to, plus base values.
+    """For each row and target the sum, average, least or greatest weight of the row's leaves, plus base values.
 
     x: (rows, features), or (features,) for one row; real numbers. Returns float32 (rows, n_targets), transformed. All
     attributes are static; those that end with _as_tensor stand for those without it.
@@ -202,7 +202,7 @@ def tree_ensemble_classifier(
     nodes_values_as_tensor: Any = None,
     post_transform: PostTransform = "NONE",
 ) -> tuple[Any, jax.Array]:
-    """(label of the class with the greatest score, scores) of each row; a score is a sum over the leaves it falls to.
+    """(label of the class with the greatest score, scores) of each row; a score is a sum over the leaves of the row.
 
     x and nodes_… as in `tree_ensemble_regressor`. class_…: the weights of leaves, each with its tree, its node and the
     position of a class. classlabels_…: one of both. base_values: one for each class, added to the scores.

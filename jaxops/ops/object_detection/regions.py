@@ -50,7 +50,8 @@ def roi_align(
     sampling_ratio: the number of samples of a bin along each axis; 0 takes the size of the bin, rounded up, in a loop
     whose length depends on the data. mode: 'avg', or 'max', which takes the largest of the weighted neighbours of all
     samples, as the standard's test suite and onnxruntime do.
-    'half_pixel' moves regions by -0.5; 'output_half_pixel' does not, and makes regions at least 1 wide and high.
+    spatial_scale: a factor of the coordinates in rois. coordinate_transformation_mode: 'half_pixel' then moves regions
+    by -0.5; 'output_half_pixel' does not, and makes regions at least 1 wide and high.
     Raises ShapeError, DTypeError, ArgumentError.
     Source: ONNX RoiAlign, opsets 10–22.
 

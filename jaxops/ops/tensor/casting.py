@@ -41,7 +41,8 @@ def _gains_digits(operands: Any, result: np.dtype | None, attributes: Any) -> bo
 def cast(input: SizesKept[A], *, to: ElementType, saturate: int = 1, round_mode: RoundMode = "up") -> A:
     """Converts the elements of `input` to another type.
 
-    input: any shape and dtype; strings are static. to: static, the new dtype; `str` for strings.
+    input: any shape and dtype; strings are static. to: static, the new dtype; `str` for strings. Returns the same
+    shape.
     saturate: 1 turns a number that overflows an 8-bit float into the largest one, 0 into NaN or infinity.
     round_mode: 'up', 'down' or 'nearest', for float8_e8m0fnu, which holds powers of two.
     Floats are truncated to integers, and integers keep their lower bits. The standard does not define the result for a

@@ -70,7 +70,7 @@ def pad(
 ) -> A:
     """Adds elements before and after each axis; negative pads crop.
 
-    data: any dtype. pads: static, 1-D integers, all begins and then all ends.
+    data: any dtype. pads: static, 1-D integers, all begins and then all ends. Returns the same dtype.
     constant_value: one number of data's dtype, the fill of mode 'constant'; None is 0, False or an empty string.
     axes: static, distinct; None means all. mode: 'constant' fills; 'edge' repeats the outermost element; 'reflect'
     mirrors the data without repeating the outermost element, 'symmetric' repeats it; 'wrap' continues from the other

@@ -89,7 +89,8 @@ def resize(
     roi: static, starts and then ends as fractions of each axis, for 'tf_crop_and_resize': positions outside `x` get
     extrapolation_value. axes: static; None means all. antialias: 1 widens the 'linear' or 'cubic' filter of a smaller
     result, so that each element of `x` counts. exclude_outside: 1 gives neighbours outside `x` no weight; 0 repeats the
-    edge.
+    edge. coordinate_transformation_mode: the standard's formula that turns an index of the result into a coordinate of
+    `x`. nearest_mode: how 'nearest' rounds a coordinate. cubic_coeff_a: the coefficient a of the 'cubic' filter.
     Raises ShapeError, ArgumentError, AxisError, DTypeError; StaticError for traced scales, sizes or roi.
     Source: ONNX Resize, opsets 11–19.
 

@@ -89,7 +89,8 @@ def scatter_elements(data: A, indices: A, updates: A, *, axis: int = 0, reductio
 
     data: n axes, any dtype. indices: n axes, integers in [-d, d-1] of the axis; on other axes at most the size of data.
     updates: the shape of indices, the dtype of data. reduction: 'none' replaces, and the last of several updates to
-    one position wins, as in onnxruntime; 'add', 'mul', 'max' and 'min' combine with the old element.
+    one position wins, as in onnxruntime; 'add', 'mul', 'max' and 'min' combine with the old element. Returns a new
+    array like data.
     Raises BoundsError for an out-of-range static index, ArgumentError, AxisError, ShapeError, DTypeError.
     Source: ONNX ScatterElements, opsets 11–18; Scatter, opset 9.
 
@@ -145,7 +146,8 @@ def scatter_nd(data: A, indices: A, updates: A, *, reduction: Reduction = "none"
     """Writes `updates` into `data` at the positions given by tuples of indices.
 
     data: n axes, any dtype. indices: (q…, k), integers; each tuple of k indexes the first k axes of data.
-    updates: (q…) and the last n-k sizes of data, of the dtype of data. reduction: as in `scatter_elements`.
+    updates: (q…) and the last n-k sizes of data, of the dtype of data. reduction: as in `scatter_elements`. Returns a
+    new array like data.
     Raises BoundsError for an out-of-range static index, ArgumentError, ShapeError, DTypeError.
     Source: ONNX ScatterND, opsets 11–18.
 

@@ -22,7 +22,7 @@ def trilu(input: A, k: Any = None, *, upper: int = 1) -> A:
     """The upper or lower triangle of each matrix, zeros elsewhere.
 
     input: (…, n, m), any dtype. k: one integer, which may be traced: the last diagonal that the triangle includes;
-    a positive k is above the main diagonal.
+    a positive k is above the main diagonal; None is 0. Returns the same shape and dtype.
     Raises ShapeError for an input of fewer than two axes or unless k is one integer.
     Source: ONNX Trilu, opset 14.
 
