@@ -79,7 +79,7 @@ def symbolic(*arrays: Any) -> bool:
 
 
 def traced_if_symbolic(*arrays: Array) -> tuple[Any, ...]:
-    """The operands of an operator that cannot compute with symbolic sizes: all become JAX arrays if one holds such."""
+    """Operands of an operator that cannot compute with symbolic sizes: if one holds any, all become JAX arrays."""
     return tuple(map(as_traced, arrays)) if any(map(is_symbolic, arrays)) else arrays
 
 

@@ -22,7 +22,7 @@ def random_key(op: str, rng: Any, seed: float | None) -> Any:
     if rng is not None:
         return rng
     if seed is None:
-        raise ArgumentError(f"{op}: it needs a random key; pass `rng`, as jax.random.key(0), or a number `seed`")
+        raise ArgumentError(f"{op}: it needs a random key; pass `rng`, such as jax.random.key(0), or a number `seed`")
     return jax.random.key(np.float32(seed).view(np.uint32))
 
 

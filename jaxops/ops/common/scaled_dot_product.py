@@ -101,8 +101,8 @@ def scaled_products(query: Any, key: Any, scale: float) -> Any:
     """scale · query · keyᵀ, (B, Nq, S, T), in the type that sums are computed in."""
     work = accumulation_type(query.dtype, key.dtype)
     if query.dtype == key.dtype == work:
-        # Scaling the query multiplies H numbers for each query; scaling the scores would multiply T. It does not
-        # overflow sooner than a factor of sqrt(scale) on both operands.
+        # Scaling the query multiplies H numbers for each query; scaling the scores would multiply T. The products
+        # overflow no sooner than with a factor of sqrt(scale) on both operands.
         return _grouped(query * scale, key, 3, work)
     return _grouped(query, key, 3, work) * scale  # 16-bit operands are not rounded again
 
@@ -110,7 +110,7 @@ def scaled_products(query: Any, key: Any, scale: float) -> Any:
 def weighted_sums(weights: Any, value: Any) -> Any:
     """weights · value, (B, Nq, S, Hv), in the type that sums are computed in.
 
-    The weights stay float32 for 16-bit values: rounded to 16 bits, they would change more than the last bit.
+    The weights stay float32 for 16-bit values: otherwise the result would be wrong in more than its last bit.
     """
     return _grouped(weights, value, 2, accumulation_type(weights.dtype, value.dtype))
 

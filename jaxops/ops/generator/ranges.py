@@ -61,7 +61,7 @@ def range(start: Static, limit: Static, delta: Static, *, stash_type: ElementTyp
         bounded("range", (count,), np.dtype(np.int64).itemsize)
         return (first + np.arange(count, dtype=np.int64) * step).astype(dtype)
     if not all(np.isfinite(v) for v in (first, last, step)):
-        raise ArgumentError(f"range: {first}, {last} and {step} must be finite")
+        raise ArgumentError(f"range: `start` {first}, `limit` {last} and `delta` {step} must be finite")
     length = (float(last) - float(first)) / float(step)
     # For a subnormal step, or for numbers far apart, the quotient may be infinite.
     count = max(math.ceil(min(length, 2.0**64)), 0)

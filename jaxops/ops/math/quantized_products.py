@@ -40,7 +40,7 @@ def matmul_integer(
 
 @jit_if_concrete
 def quantized_product(operands: tuple[Any, ...], op: str) -> jax.Array:
-    """The product of matrices a and b, minus their zero points: int32 for integers, float32 for 8-bit floats.
+    """The matrix product (a - a_zero) · (b - b_zero): int32 for integers, float32 for 8-bit floats.
 
     operands: a, b, and their zero points; None for a zero point of 0.
     """

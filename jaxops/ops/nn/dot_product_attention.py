@@ -74,7 +74,7 @@ def attention(
     T = P + L keys.
     attn_mask: broadcasts to (B, Nq, S, T). Booleans: False excludes a key. Numbers are added to the scores, and -inf
     excludes a key, whatever its score. If the last axis is shorter than T, but not 1, the keys beyond it are excluded.
-    nonpad_kv_seqlen: (B,), integers: how many keys of each sample take part, the first ones. Not together with
+    nonpad_kv_seqlen: (B,), integers: how many keys of each sample take part, counted from the first; not together with
     `past_key`.
     is_causal: query i uses the keys up to i + offset; the offset is P, or nonpad_kv_seqlen - S if that is given.
     left_window_size, right_window_size: how many keys before and after i + offset query i uses; -1 sets no bound.

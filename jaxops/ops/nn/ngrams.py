@@ -71,7 +71,7 @@ def tf_idf_vectorizer(
     result. weights: for each n-gram a factor; None is 1. Returns (columns,) or (N, columns), float32; n-grams of one
     column are added.
     max_skip_count: how many items of the sequence may lie between two neighbours of an n-gram; the gaps of one
-    occurrence are equal. min_gram_length, max_gram_length: the least and the largest n that is counted. mode: 'TF'
+    occurrence are equal. min_gram_length, max_gram_length: the smallest and largest n that is counted. mode: 'TF'
     counts, 'TFIDF' multiplies the counts with weights, 'IDF' gives the weights of the n-grams that occur.
     Raises ArgumentError, ShapeError, DTypeError.
     Source: ONNX TfIdfVectorizer, opset 9.

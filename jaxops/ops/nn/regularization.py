@@ -56,7 +56,9 @@ def dropout(
     elif seed is not None:
         mask = _of_seed(share, integer("dropout", "seed", seed), data.shape)
     else:
-        raise ArgumentError("dropout: training needs a key; pass `rng`, as jax.random.key(0), or an integer `seed`")
+        raise ArgumentError(
+            "dropout: training needs a random key; pass `rng`, such as jax.random.key(0), or an integer `seed`"
+        )
     wide = lax.convert_element_type(data, accumulation_type(data.dtype))
     scaled = lax.convert_element_type(wide * lax.convert_element_type(1 / (1 - share), wide.dtype), data.dtype)
     output = lax.select(mask, scaled, lax.full_like(scaled, 0))

@@ -101,8 +101,8 @@ def linear_attention(
     beta: (B, T, Hkv) or (B, T, 1); the two delta rules need it. scale: 0 means 1 / sqrt(dk).
     chunk_size: a hint, ignored: the tokens run one by one.
     Returns the output (B, T, Hq · dv) in the dtype of query and the last state in that of past_state, or of query.
-    Raises ShapeError, DTypeError, ArgumentError, SignatureError for a `decay` or `beta` that the rule needs and does
-    not get, or gets and does not have.
+    Raises ShapeError, DTypeError, ArgumentError, SignatureError when `decay` or `beta` is missing though the rule needs
+    it, or given though the rule has none.
     Source: ONNX LinearAttention, opset 27.
 
     >>> one = jnp.ones((1, 3, 1))

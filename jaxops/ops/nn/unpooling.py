@@ -58,9 +58,9 @@ def _col2im(x: Any, image: Sizes, block: Sizes, window_options: Options) -> Any:
     y = y.reshape(*sizes[:2], *block, *windows.sizes)
     rank = len(block)
     for axis in range(rank):
-        # Axis 2 holds the elements of a block along `axis`, the last axis of the blocks their positions along it
-        # (without axis 2, this is `array_axis`). The k-th elements of all blocks are a strided row of the image. A
-        # finished axis goes to the end.
+        # Axis 2 holds the elements of a block along `axis`. When one of them is taken, `array_axis` holds the positions
+        # of the blocks along `axis`. The k-th elements of all blocks are a strided row of the image. A finished axis
+        # goes to the end.
         step, dilation, (low, high) = windows.strides[axis], windows.dilations[axis], windows.pads[axis]
         length, array_axis = image[axis] + low + high, 1 + rank - axis
         total: Any = None

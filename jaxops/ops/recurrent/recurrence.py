@@ -54,7 +54,7 @@ class Cell(NamedTuple):
     step: Callable[[Weights, tuple[Callable[[Any], Any], ...], bool], Step]
     gates: int
     states: int
-    # The first gate whose recurrence bias the step itself adds, in the variant of the cell; later gates do as well.
+    # In the variant, the step itself adds the recurrence bias of this gate and of all later gates.
     own_bias: int | None = None
     inputs: Callable[[Any, Any, Any], Any] = _inputs_times_w
     recurrence: Callable[[Any], Any] = jnp.transpose
