@@ -12,15 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.dtypes import as_traced, require_integers
+from jaxops.dtypes import as_traced, at_least_int32, require_integers
 from jaxops.errors import BoundsError
 from jaxops.memory import bounded_operands
 from jaxops.static import Array, array, is_static, is_symbolic
-
-
-def at_least_int32(x: Any) -> Any:
-    """Converts integers of fewer than 32 bits to int32, which holds every size; a NumPy or a JAX array."""
-    return x.astype(np.int32) if jnp.iinfo(x.dtype).bits < 32 else x
 
 
 def from_start(indices: Any, limits: Any) -> Any:

@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.attributes import integer, one_of
-from jaxops.dtypes import accumulation_type, as_traced, floating, require_integers
+from jaxops.dtypes import accumulation_type, as_traced, at_least_int32, floating, require_integers
 from jaxops.errors import BoundsError, ShapeError, shape_text
-from jaxops.ops.common.indices import at_least_int32
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.math.softmax_like import log_softmax
 from jaxops.shapes.arithmetic import sizes_fit

@@ -10,11 +10,10 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import flag, integer, one_of
-from jaxops.dtypes import as_traced, is_float, require_integers, unify
+from jaxops.dtypes import as_traced, at_least_int32, is_float, require_integers, unify
 from jaxops.errors import ArgumentError
 from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.common.elementwise import require
-from jaxops.ops.common.indices import at_least_int32
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.recurrent.gate_activations import Activation
 from jaxops.shapes.recurrent import layers as sizes_of

@@ -8,10 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.dtypes import as_traced
+from jaxops.dtypes import as_traced, at_least_int32
 from jaxops.errors import BoundsError, ShapeError, SizeError
 from jaxops.lazy_sequences import SplitSequence
-from jaxops.ops.common.indices import at_least_int32
 from jaxops.shapes import arithmetic
 from jaxops.static import Dim, Tracer
 

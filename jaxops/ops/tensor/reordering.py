@@ -9,10 +9,9 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import integer, ints, one_of
-from jaxops.dtypes import as_traced, require_integers
+from jaxops.dtypes import as_traced, at_least_int32, require_integers
 from jaxops.errors import ArgumentError, AxisError, ShapeError, shape_text
 from jaxops.ops.common.elementwise import traced_if_symbolic
-from jaxops.ops.common.indices import at_least_int32
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.tensor.gathering import gather_nd
 from jaxops.ops.tensor.reshaping import reshape

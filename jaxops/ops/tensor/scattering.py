@@ -15,9 +15,9 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, one_of
-from jaxops.dtypes import as_traced, unify
+from jaxops.dtypes import as_traced, at_least_int32, unify
 from jaxops.errors import AxisError, DTypeError, ShapeError, describe
-from jaxops.ops.common.indices import at_least_int32, checked_indices, from_start
+from jaxops.ops.common.indices import checked_indices, from_start
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.tensor import indexing as sizes_of
 from jaxops.signature import Cache, Traits, operator
