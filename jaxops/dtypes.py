@@ -76,12 +76,17 @@ def floats_of_one_type(op: str, **operands: Any) -> tuple[Any, ...]:
 
 
 def integral(op: str, **operands: Any) -> tuple[Any, ...]:
-    """Integers as JAX arrays, else DTypeError; None passes."""
+    """Integers of 32 bits or more as JAX arrays; None passes. Raises DTypeError for anything but integers."""
     arrays = tuple(None if v is None else as_traced(v) for v in operands.values())
     for name, value in zip(operands, arrays, strict=True):
         if value is not None:
             require_integers(op, name, value)
-    return arrays
+    return tuple(None if v is None else at_least_int32(v) for v in arrays)
+
+
+def at_least_int32(x: Any) -> Any:
+    """Converts integers of fewer than 32 bits to int32, which holds every size; a NumPy or a JAX array."""
+    return x.astype(np.int32) if jnp.iinfo(x.dtype).bits < 32 else x
 
 
 def require_integers(op: str, operand: str, value: Array) -> None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxops.kernels.named_call import named_call, plain_jaxpr
@@ -49,6 +50,8 @@ def called_jaxpr(eqn: Any, transformable: bool = False) -> Any:
     named = named_call(eqn)
     if named is not None:
         return None if named.elementwise else plain_jaxpr(eqn)
+    if eqn.primitive.name == "call_hi_primitive":  # JAX 0.12 replaces nonzero and searchsorted when it lowers
+        return jax.make_jaxpr(eqn.params["_prim"].expand)(*(operand.aval for operand in eqn.invars))
     if eqn.primitive.name not in CALLS - CONTROL:
         return None
     return eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))

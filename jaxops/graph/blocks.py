@@ -3,26 +3,41 @@
 A derivative recomputes the nodes of a block, so that their results need not be stored until then (`remat="block"`).
 """
 
+import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from jaxops.errors import ArgumentError
-from jaxops.graph.nodes import Graph, Node
+from jaxops.graph.nodes import Graph
+from jaxops.graph.parameters import is_weight
 
 # The number of a module in its family: `3` of `layer.3`, of `encoder_layer_3`, of `layer3`.
 _NUMBER = re.compile(r"\d+$")
 _Path = tuple[str, ...]
 
 
+@dataclass
+class _Module:
+    """The content of a module: its operators, and the shapes of its weights, in the order of its nodes."""
+
+    operators: list[str] = field(default_factory=list)
+    weights: list[tuple[int, ...]] = field(default_factory=list)
+
+    def repeats(self, other: "_Module") -> bool:
+        # Of equal layers, the first one has more operators if it makes a mask that all of them read.
+        return self.operators == other.operators or (bool(self.weights) and self.weights == other.weights)
+
+
 def with_blocks(graph: Graph) -> Graph:
     """Returns the graph with the block of each node.
 
-    Modules whose paths differ only in their last number form a family. They are blocks if two successive ones consist
-    of the same operators; of nested families, the outermost one counts. Raises ArgumentError if there are no blocks.
+    Modules whose paths differ only in their last number form a family. They are blocks if two successive ones have the
+    same operators, or weights of the same shapes; of nested families, the outermost one counts. Raises ArgumentError if
+    there are no blocks.
     """
     paths = [tuple(node.scope.split(".")) for node in graph.nodes]
-    repeated = _repeated(graph.nodes, paths)
+    repeated = _repeated(graph, paths)
     if not repeated:
         raise ArgumentError(
             "remat='block': no module of the model repeats, by the names of its nodes or their metadata; use "
@@ -41,16 +56,18 @@ def _family(path: _Path) -> _Path | None:
     return (*path[:-1], stem) if count else None
 
 
-def _repeated(nodes: Sequence[Node], paths: Sequence[_Path]) -> set[_Path]:
-    """Returns the families in which two successive modules consist of the same operators."""
-    families: dict[_Path, dict[_Path, list[str]]] = {}
-    for node, path in zip(nodes, paths, strict=True):
+def _repeated(graph: Graph, paths: Sequence[_Path]) -> set[_Path]:
+    """Returns the families in which a module repeats the one before it."""
+    weights = {name: tensor.shape for name, tensor in graph.initializers.items() if is_weight(tensor)}
+    families: dict[_Path, dict[_Path, _Module]] = {}
+    for node, path in zip(graph.nodes, paths, strict=True):
         for k in range(len(path)):
-            module = path[: k + 1]
-            if (family := _family(module)) is not None:
-                families.setdefault(family, {}).setdefault(module, []).append(node.operator.name)
+            if (family := _family(path[: k + 1])) is not None:
+                module = families.setdefault(family, {}).setdefault(path[: k + 1], _Module())
+                module.operators.append(node.operator.name)
+                module.weights += [weights[name] for name in node.inputs if name in weights]
     return {
         family
         for family, modules in families.items()
-        if any(a == b for a, b in zip(list(modules.values()), list(modules.values())[1:], strict=False))
+        if any(module.repeats(before) for before, module in itertools.pairwise(modules.values()))
     }

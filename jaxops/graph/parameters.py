@@ -194,13 +194,13 @@ class _Split:
             self._bodies[key] = self.graph(graph, visible, owner)
         return self._bodies[key]
 
-    def _is_parameter(self, name: str, tensor: Tensor, needed: Needs, is_weight: bool) -> bool:
+    def _is_parameter(self, name: str, tensor: Tensor, needed: Needs, single: bool) -> bool:
         self.constants.add(name)
         chosen = self.choices.of(name)
         if chosen is False and (name in needed or tensor.dtype == object):
             why = str(needed[name]) if name in needed else "it holds strings"
             raise ArgumentError(f"`static`: '{name}' must be known while tracing: {why}")
-        return (name not in needed and _is_parameter(tensor, is_weight)) if chosen is None else not chosen
+        return (name not in needed and (single or is_weight(tensor))) if chosen is None else not chosen
 
     def _enter(self, name: str, tensor: Tensor, owner: str) -> str:
         """Adds a parameter and returns its name: the tensor's, with its node or function in front if that is taken."""
@@ -234,10 +234,11 @@ def _is_continuous(tensor: Tensor) -> bool:
     return is_float(tensor.dtype) or tensor.dtype.kind == "c"
 
 
-def _is_parameter(tensor: Tensor, is_weight: bool) -> bool:
+def is_weight(tensor: Tensor) -> bool:
+    """Returns whether a constant is a parameter by its type and size: several floats, or many integers of 8 bits."""
     size = math.prod(tensor.shape)
     if _is_continuous(tensor):
-        return size != 1 or is_weight
+        return size != 1
     bytes_ = tensor.dtype.itemsize == 1 and tensor.dtype.kind != "b"
     return bytes_ and size >= (_LARGE if len(tensor.shape) > 1 else _LONG)
 

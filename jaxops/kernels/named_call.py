@@ -272,7 +272,11 @@ def _reshaped(form: Form, shapes: Sequence[Sizes]) -> Form:
 
 
 def _lowered_for(platform: str) -> Target:
-    return replace(this_machine(), platform="gpu" if platform in _GPUS else platform, specialized=False)
+    """Returns the target of a call in a user's own program. JAX transforms no call after it was lowered, so on a GPU it
+    is specialized; on a CPU, forms of specialized programs count on passes that have moved transposes before.
+    """
+    on_gpu = platform in _GPUS
+    return replace(this_machine(), platform="gpu" if on_gpu else platform, specialized=on_gpu)
 
 
 @functools.lru_cache(4096)

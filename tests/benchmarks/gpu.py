@@ -149,6 +149,7 @@ class Process:
         self.names = path.stem, engine, precision
         command = [sys.executable, __file__, "--worker", engine, precision, str(path), str(folder)]
         environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTHONUNBUFFERED": "1"}
+        environment |= {"TORCHINDUCTOR_COMPILE_THREADS": "2"}  # all cores in each of many processes take minutes
         self.errors = folder / f"{engine}-{precision}.errors"
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+from pathlib import Path
 
 import chex
 import jax
@@ -14,6 +15,7 @@ from onnx.helper import make_node
 from jaxops.errors import ArgumentError
 from jaxops.onnx import load
 
+MODELS = Path(__file__).parents[1] / "models"
 RNG = np.random.default_rng(3)
 FLOAT = 1
 
@@ -154,6 +156,31 @@ def test_stages_that_differ_are_none():
     """As in a ResNet: layers of different lengths, of equal blocks."""
     names = [f"/layer{k}/layer{k}.{j}/conv/Tanh" for k, length in ((1, 2), (2, 3)) for j in range(length)]
     assert blocks(named(*names)) == ["layer1.0", "layer1.1", "layer2.0", "layer2.1", "layer2.2"]
+
+
+def test_the_first_of_two_layers_may_do_more():
+    """As in a transformer, whose first layer makes the mask for all: the weights tell that the two are equal."""
+    weights = {f"{name}{k}": numbers(4, 4) for k in range(2) for name in ("query", "out")}
+    nodes = [make_node("Sign", ["x"], ["mask"], "/layer.0/attention/Sign")]
+    for k, x, y in ((0, "x", "h"), (1, "h", "y")):
+        nodes += [
+            make_node("MatMul", [x, f"query{k}"], [f"a{k}"], f"/layer.{k}/attention/query/MatMul"),
+            make_node("Mul", [f"a{k}", "mask"], [f"b{k}"], f"/layer.{k}/attention/Mul"),
+            make_node("MatMul", [f"b{k}", f"out{k}"], [y], f"/layer.{k}/out/MatMul"),
+        ]
+    file, x = proto(nodes, weights, [2, 4]), numbers(2, 4)
+    plain, model = load(file), load(file, remat="block")
+    assert blocks(model.graph.nodes) == ["layer.0", "layer.1"]
+    expected = jax.grad(loss(plain.apply))(plain.params, x)
+    chex.assert_trees_all_close(jax.grad(loss(model.apply))(model.params, x), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["bert.script", "bert.dynamo", "gpt2.dynamo", "llama.script", "vit.dynamo"])
+def test_layers_of_exported_transformers_are_blocks(name):
+    """Each has two, of which the first has more operators."""
+    found = {block for block in blocks(load(MODELS / f"{name}.onnx", remat="block").graph.nodes) if block}
+    assert sorted(block.rpartition(".")[2] for block in found) == ["0", "1"]
+    assert len({block.rpartition(".")[0] for block in found}) == 1
 
 
 def test_a_number_may_end_a_name():

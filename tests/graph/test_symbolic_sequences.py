@@ -1,11 +1,14 @@
 """Sequences of a symbolic number of arrays: each graph is exported once, and agrees at several sizes."""
 
+import jax
 import numpy as np
 import pytest
 from symbolic_graphs import Row, agrees, model
 
 import jaxops.onnx
-from jaxops.errors import BoundsError, ShapeError, SizeError
+from jaxops.errors import BoundsError, ShapeError, SizeError, StaticError
+from jaxops.lazy_sequences import GrowingSequence
+from jaxops.ops import if_
 from jaxops.tools.inspect.summary import symbolic
 
 NS = ({"n": 2, "s": 6}, {"n": 1, "s": 2})
@@ -182,7 +185,7 @@ def test_a_position_limits_the_sizes(position):
         np.testing.assert_array_equal(program.call({}, x), loaded(x))
     with pytest.raises(ValueError, match="shape constraint"):
         program.call({}, x[:, :3])
-    with pytest.raises(BoundsError, match=f"`position` is {position}, but there are .* pieces of 3 in s"):
+    with pytest.raises(BoundsError, match=f"`position` is {position}, but .* arrays, an axis of s split by 3"):
         loaded.export({"s": "s <= 3"})
 
 
@@ -223,3 +226,11 @@ def test_a_branch_may_not_decide_whether_a_sequence_grows():
         else_branch = d () => (seq(float[n,s]) p) { p = Identity(q) }>"""
     with pytest.raises(ShapeError, match=r"if_: .* both branches must give outputs of one type and shape"):
         looped(body).export()
+
+
+def test_a_branch_may_not_return_a_sequence_that_grows():
+    growing = GrowingSequence((np.ones(2),))
+    with pytest.raises(
+        StaticError, match="cannot carry it: a loop over a symbolic number of iterations can only append"
+    ):
+        jax.jit(lambda cond: if_(cond, lambda: [growing], lambda: []))(True)

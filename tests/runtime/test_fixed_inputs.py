@@ -86,7 +86,7 @@ def test_a_traced_one_may_take_both_branches():
     assert list(loaded.cuts) == ["If 'y'"]
     with pytest.raises(ShapeError, match=r"reshape|matmul") as raised:
         jax.jit(loaded)(sound(8000), STATE, np.array(8000))
-    assert any("give it as a NumPy value, or fix it: load(path, values=" in note for note in raised.value.__notes__)
+    assert any("as a NumPy value, or fix it: load(path, values=" in note for note in raised.value.__notes__)
 
 
 def test_only_numbers_decide():

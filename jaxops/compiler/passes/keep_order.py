@@ -1,8 +1,9 @@
 """Barriers keep XLA from rewriting float operations in ways that change their results.
 
 XLA's algebraic simplifier ignores rounding and overflow. It turns (x + c) - d into x + (c - d) for constants c and d,
-(x / b) / c into x / (b * c), and log(exp(x)) into x. A barrier between the two operations prevents that. It costs
-nothing on a CPU: XLA removes barriers before it fuses loops.
+(x / b) / c into x / (b * c), and log(exp(x)) into x. A barrier between the two operations prevents that. On a CPU it
+costs nothing before jaxlib 0.11.1, where XLA removes barriers before it fuses loops; later it ends a loop. XLA 0.12
+rewrites quotients alone. There BERT, GPT-2, EfficientNet and MobileNet have as many loops with barriers as without.
 """
 
 import dataclasses

@@ -1,8 +1,8 @@
 """Convolutions in the form that is fastest on each platform.
 
-The plain form is one `lax` convolution. On a CPU, and in specialized programs on a GPU, XLA computes some shapes many
-times slower than the same sums as matrix products or elementwise operations. `select_cpu` and `select_gpu` choose a
-form; the measured times are beside each rule and each form.
+The plain form is one `lax` convolution. On a CPU and on a GPU, XLA computes some shapes many times slower than the same
+sums as matrix products or elementwise operations. `select_cpu` and `select_gpu` choose a form; the measured times are
+beside each rule and each form.
 """
 
 from typing import Any
@@ -43,7 +43,7 @@ def _convolve(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.A
 def _select(target: Target, x: Any, w: Any, windows: Windows, group: int) -> Any:
     if target.platform == "cpu":
         return cpu_form(target, x.shape, w.shape, windows, group)
-    return gpu_form(x.shape, w.shape, windows, group) if target.platform == "gpu" and target.specialized else None
+    return gpu_form(target, x.shape, w.shape, windows, group) if target.platform == "gpu" else None
 
 
 def _sizes(x: Any, w: Any, windows: Windows, group: int) -> tuple[Any, ...]:

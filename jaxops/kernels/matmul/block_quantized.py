@@ -7,7 +7,9 @@ with the corresponding columns of the other operand: interleaving the positions 
 
 Microseconds on two AMD cores, for float32 weights, plain form, panels, sums: 1×768×2048 160, 640, 220, 60; 2 rows 180,
 –, 340, 170; 4 rows 350, 3500, 300, 260; 64 rows of 768×3072 2060, 6500, 2100. A token of a Llama of 110 million weights
-takes 14.5 ms with float32, 18.1 with panels, 6.2 with sums. Sums take 25 to 35 ms to compile, panels 50.
+takes 14.5 ms with float32, 18.1 with panels, 6.2 with sums. Sums take 25 to 35 ms to compile, panels 50. That is
+jaxlib 0.10. From 0.11 on XLA fuses no operand into several readers, so the products of the sums are stored as floats,
+half of what all weights take, and sums and panels take about 1.8 times as long; sums remain the fastest.
 """
 
 import math
@@ -27,7 +29,7 @@ from jaxops.kernels.target import Target
 # The number of weights in a panel, and in the smallest matrix for which a loop pays.
 _PANEL = 1 << 19
 _FEWEST = 1 << 16
-# Sums pay for at most `_FEW_ROWS` rows. A sum has 4 to 15 terms: XLA fuses an operand into at most fifteen readers, and
+# Sums pay for at most `_FEW_ROWS` rows. A sum has 4 to 15 terms: XLA 0.10 fuses an operand into at most 15 readers, and
 # fewer terms are longer.
 _FEW_ROWS, _FEWEST_TERMS, _MOST_TERMS = 2, 4, 15
 # From 2^23 on, neighbouring float32 numbers differ by 1, so the lowest bits of such a number are an integer.

@@ -17,6 +17,7 @@ import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
+from jaxops.kernels.matmul.narrow_row import narrow_row
 from jaxops.kernels.matmul.vector import column_product
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
@@ -86,10 +87,16 @@ def dot(a: Any, b: Any, dimensions: Any, dtype: Any) -> Any:
     if len(rest) > 1 and isinstance(rows, int) and rows == 1 and b.ndim == 2 and len(over_a) == 1:
         columns = dot(lax.reshape(a, (1, a.size)), b, (((1,), dimensions[0][1]), ((), ())), dtype)
         return lax.reshape(columns, (*rest, columns.shape[1]))
+    if _is_row(rows) and b.ndim == 2 and not batch and len(over_a) == 1 and a.dtype == b.dtype and _is_narrow(b.dtype):
+        return narrow_row(a, b, dimensions, np.dtype(dtype))
     multiply = Multiply(
         lax.dot_general, (("dimension_numbers", dimensions), ("preferred_element_type", np.dtype(dtype)))
     )
     return bilinear(multiply, a, b, rows)
+
+
+def _is_narrow(dtype: Any) -> bool:
+    return dtype in (jnp.bfloat16, jnp.float16)
 
 
 def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any]) -> Any:
@@ -106,13 +113,13 @@ def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any])
         return None
     rest = [d for axis, d in enumerate(a.shape) if axis not in over_a]
     rows, (over,) = math.prod(rest), over_b
-    turns = target.prepared and (_reads_columns(b) if over == 0 else _reads_rows(b, rows))
+    turns = target.prepared and (_reads_columns(target, b, rows) if over == 0 else _reads_rows(b, rows))
     over = 1 - over if turns else over
     # For one row, XLA converts all bfloat16 weights to float32: a perceptron of four layers takes 10.8 ms, with two
     # rows 1.0.
-    is_row = b.dtype == jnp.bfloat16 and isinstance(rows, int) and rows == 1
+    in_two = b.dtype == jnp.bfloat16 and _is_row(rows)
     in_panels = _in_panels(target, b, over, rows)
-    if not (turns or is_row or in_panels):
+    if not (turns or in_two or in_panels):
         return None
     options = {name: params[name] for name in ("precision", "preferred_element_type")}
 
@@ -121,7 +128,7 @@ def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any])
             b = lax.transpose(b, (1, 0))
         if in_panels:
             return _panels(a, b, over_a, over, options)
-        if not is_row:
+        if not in_two:
             return lax.dot_general(a, b, ((over_a, (over,)), ((), ())), **options)
         two = lax.pad(lax.reshape(a, (1, a.size)), a.dtype.type(0), [(0, 1, 0), (0, 0, 0)])
         products = lax.dot_general(two, b, (((1,), (over,)), ((), ())), **options)
@@ -130,10 +137,15 @@ def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any])
     return multiply
 
 
-def _reads_columns(b: Any) -> bool:
+def _is_row(rows: Any) -> bool:
+    return isinstance(rows, int) and rows == 1
+
+
+def _reads_columns(target: Target, b: Any, rows: Any) -> bool:
     """Tells whether a CPU multiplies faster with weights (K, N) that are prepared as (N, K)."""
     # As (N, K), bfloat16 and int8 weights need not be packed at each call: 64×768×3072 3.1 → 1.8 and 0.7 → 0.5 ms.
-    return b.dtype in (jnp.bfloat16, jnp.int8)
+    # One row of float16: see `narrow_row`; more rows take up to twice as long.
+    return b.dtype in (jnp.bfloat16, jnp.int8) or (target.packs_whole and b.dtype == jnp.float16 and _is_row(rows))
 
 
 def _reads_rows(b: Any, rows: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Shared by the elementwise operators."""
+"""Functions that the elementwise operators share."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -79,17 +79,20 @@ def symbolic(*arrays: Any) -> bool:
 
 
 def traced_if_symbolic(*arrays: Array) -> tuple[Any, ...]:
-    """The operands of an operator that cannot compute symbolic sizes: all traced if one holds any."""
+    """Operands of an operator that cannot compute with symbolic sizes: if one holds any, all become JAX arrays."""
     return tuple(map(as_traced, arrays)) if any(map(is_symbolic, arrays)) else arrays
 
 
 def traced_operands(op: str, values: Sequence[Any], kind: str) -> tuple[jax.Array, ...]:
-    """Operands of one element type and of a kind, as JAX arrays."""
+    """Operands of one element type, of a kind that `require` checks, as JAX arrays."""
     return tuple(as_traced(v) for v in operands(op, values, kind))
 
 
 def pair(op: str, kind: str, a: Array, b: Array) -> tuple[Array, ...]:
-    """Two operands of one element type and of a kind; symbolic sizes are traced if that is integer."""
+    """Two operands of one element type, of a kind that `require` checks.
+
+    With the kind "integer", operands that hold symbolic sizes become JAX arrays.
+    """
     arrays = operands(op, (a, b))
     arrays = traced_if_symbolic(*arrays) if kind == "integer" else arrays
     require(op, kind, *arrays)
@@ -126,7 +129,7 @@ def _unary(x: Array, static_fn: Callable[..., Any], traced_fn: Callable[..., Any
 
 
 def unary(x: Any, static_fn: Callable[..., Any], traced_fn: Callable[..., Any]) -> Any:
-    """Applies NumPy's function to a static operand, else that of JAX."""
+    """Applies `static_fn`, of NumPy, to a static operand, and `traced_fn`, of JAX, to a traced one."""
     return _unary(array(x), static_fn, traced_fn)
 
 

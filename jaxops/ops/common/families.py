@@ -8,7 +8,7 @@ _WIDTH = 110
 
 
 def families(namespace: ModuleType) -> dict[str, list[str]]:
-    """Returns the names of operators by the folder, or the file, below that of the namespace.
+    """Returns the names of operators by family: the folder, or the file, that holds them below the namespace.
 
     >>> from jaxops import ops
     >>> families(ops)["controlflow"]

@@ -1,4 +1,4 @@
-"""The greedy choice among overlapping boxes: the best one, then the best of those that it leaves, and so on."""
+"""Greedy non-maximum suppression: chooses the best box, drops those that overlap it, and repeats with the rest."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,12 +11,12 @@ from jax import lax
 def choose_boxes(
     overlaps: Callable[[Any], Any], scores: Any, most: Any, threshold: Any, least: Any, sigma: Any = None
 ) -> tuple[Any, Any]:
-    """(S,) the boxes that are chosen, in their order, then -1; and (S,) their scores.
+    """The indices (S,) of the chosen boxes in the order of choice, then -1; and their scores (S,), then -1.
 
-    overlaps: of the box at an index, its overlap (S,) with all boxes. scores: (S,), floats; a box whose score is below
-    `least`, or NaN, is not chosen; of equal scores the first box comes first. most: the number of boxes to choose. A
-    box that overlaps a chosen one by more than the threshold is dropped; where sigma is positive, its score is
-    multiplied by exp(-overlap² / (2·sigma)) instead.
+    overlaps: a function from the index of a box to its overlaps (S,) with all boxes. scores: (S,), floats; a box whose
+    score is below `least`, or NaN, is not chosen; of equal scores the first box comes first. most: the largest number
+    of boxes to choose. A box that overlaps a chosen one by more than the threshold is dropped; where sigma is positive,
+    its score is multiplied by exp(-overlap² / (2·sigma)) instead.
     """
     number = scores.shape[0]
 
@@ -27,7 +27,7 @@ def choose_boxes(
     def step(state: Any) -> Any:
         left, (chosen, marks), (now, count) = state
         best = jnp.argmax(jnp.where(left, now, -jnp.inf)).astype(np.int32)
-        # Among the remaining boxes: scores may be -inf.
+        # Where all scores that remain are -inf, the argmax may be a box that was dropped: take the first that remains.
         best = jnp.where(left[best], best, jnp.argmax(left).astype(np.int32))
         common = overlaps(best)
         apart = ~(common > threshold)
@@ -45,9 +45,9 @@ def choose_boxes(
 
 
 def overlap_of(low: Any, high: Any) -> Callable[[Any], Any]:
-    """Of the box at an index, its intersection over union with all boxes: (S, 2) each, the corners.
+    """A function from the index of a box to its intersection over union (S,) with all boxes.
 
-    A box without area overlaps nothing.
+    low, high: (S, 2), the lower and the upper corners. A box without area overlaps nothing.
     """
     area = (high - low).prod(-1)
 

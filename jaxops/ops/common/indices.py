@@ -1,8 +1,9 @@
-"""Shared by gathers and scatters: normalizes integer indices, and checks those that are known.
+"""Functions that gathers and scatters share: they normalize integer indices, and check static ones.
 
-The rule for an out-of-range index: a static one raises BoundsError. A traced one cannot, as no program can raise. To
-clamp it, as hardware would, is silent; so it reads NaN, or where there is none the smallest integer (the largest of an
-unsigned type, True), and an update that it places is dropped. onnxruntime raises.
+The rule for an out-of-range index: a static one raises BoundsError. A traced one cannot, since a compiled program does
+not raise. Clamping it would hide the mistake. So a read at such an index gives NaN, or for types without NaN the
+smallest signed integer, the largest unsigned one, or True; and an update at such an index is dropped. In onnxruntime
+both are errors.
 """
 
 from typing import Any
@@ -11,20 +12,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.dtypes import as_traced, require_integers
+from jaxops.dtypes import as_traced, at_least_int32, require_integers
 from jaxops.errors import BoundsError
 from jaxops.memory import bounded_operands
 from jaxops.static import Array, array, is_static, is_symbolic
 
 
 def from_start(indices: Any, limits: Any) -> Any:
-    """Traced indices, with negative ones counted from the start; out-of-range ones stay so, also in 32 bits.
+    """Turns negative traced indices into indices from the start; out-of-range ones stay out of range, also in 32 bits.
 
-    limits: a size, or one for each element of the last axis. Returns at least 32 bits, which hold every size.
+    limits: the size of the axis, or a tuple of sizes, one for each element of the last axis of `indices`. Returns
+    integers of at least 32 bits, which hold every size.
     """
     signed = jnp.issubdtype(indices.dtype, jnp.signedinteger)
-    if jnp.iinfo(indices.dtype).bits < 32:
-        indices = lax.convert_element_type(indices, np.int32)
+    indices = at_least_int32(indices)
     kind = indices.dtype
     if not signed and kind != np.uint64:
         return indices
@@ -41,9 +42,10 @@ def from_start(indices: Any, limits: Any) -> Any:
 
 
 def checked_indices(op: str, indices: Any, limits: Any) -> tuple[Array, bool]:
-    """(integer indices counted from the start, True if all are known to be in range).
+    """(integer indices, True if all are known to be in range). Static indices then count from the start.
 
-    limits: a size, or one for each element of the last axis.
+    limits: the size of the axis, or a tuple of sizes, one for each element of the last axis of `indices`.
+    Raises BoundsError for a static index out of range, DTypeError for anything but integers.
     """
     indices = array(indices)
     bounded_operands(op, (indices,))

@@ -1,6 +1,6 @@
 """Reads of arrays between their elements, at traced coordinates, by the taps of a filter.
 
-The data is read as rows of all channels, so that a place costs one gather for each tap, whatever the channels.
+Each gather reads all channels of an element, so a sampled point costs one gather for each tap, however many channels.
 """
 
 import functools
@@ -16,9 +16,10 @@ from jax import lax
 
 from jaxops.static import Dim
 
-# One tap of a filter along one axis: which element at each place, its weight (None is 1), and whether it counts.
+# One tap of a filter along one axis, as arrays over the sampled points: the index of the element, its weight (None is
+# 1), and a boolean that is False where the element counts as zero (None is True).
 Tap = tuple[Any, Any, Any]
-# More terms are the steps of a loop: each has a gather, whose derivative is a scatter, and each is slow to compile.
+# More terms than these are summed in a loop: each has a gather, whose derivative is a scatter; both compile slowly.
 _MOST_TERMS = 8
 
 
@@ -44,15 +45,15 @@ def cubic_taps(coordinates: Any, a: float = -0.75) -> list[tuple[Any, Any]]:
 
 
 def inside(index: Any, size: Dim) -> Any:
-    """True for each index of an element that exists."""
+    """True for each index that is in range."""
     return (index >= 0) & (index < jnp.asarray(size, np.int32))
 
 
 def gather_taps(x: Any, axes: Sequence[Sequence[Tap]]) -> Any:
     """The sum, over one tap of each spatial axis, of weight · element; elements that do not count are zero.
 
-    x: (N, C, d1, …, dr). axes: for each spatial axis its taps, whose arrays have the shape (N, …) of the places.
-    Returns (N, …, C).
+    x: (N, C, d1, …, dr). axes: for each spatial axis its taps, whose arrays have the shape (N, …) of the sampled
+    points. Returns (N, …, C).
     """
     rows = jnp.moveaxis(x, 1, -1)
     read = jax.vmap(lambda image, indices: image.at[indices].get(mode="clip", wrap_negative_indices=False))
@@ -63,7 +64,7 @@ def gather_taps(x: Any, axes: Sequence[Sequence[Tap]]) -> Any:
         if weights:
             elements = elements * functools.reduce(operator.mul, weights)[..., None].astype(elements.dtype)
         counted = [counts for _, _, counts in taps if counts is not None]
-        if counted:  # not by a weight of zero, which a NaN or an infinity would outlast
+        if counted:  # a weight of zero would not do: NaN · 0 and inf · 0 are NaN
             every = functools.reduce(operator.and_, counted)
             elements = jnp.where(every[..., None], elements, jnp.zeros_like(elements))
         return elements

@@ -1,6 +1,6 @@
-"""The elements and weights of which OpenVINO's Interpolate makes an axis, in float32 as OpenVINO computes them.
+"""The indices and weights with which OpenVINO's Interpolate resizes an axis, in float32 as OpenVINO computes them.
 
-NumPy computes them where the sizes are numbers, else the program does when it runs.
+Where the sizes are numbers, NumPy computes them while tracing. Where one is symbolic, the program does when it runs.
 """
 
 import functools
@@ -33,7 +33,7 @@ class Sampling(NamedTuple):
 
 
 class ResizedAxis(NamedTuple):
-    """An axis, its size and its new one. scale: of coordinates; None for the ratio of sizes that are not numbers."""
+    """An axis, its size, and its new size `length`. scale: of coordinates; None means length / size at run time."""
 
     axis: int
     size: Dim
@@ -90,7 +90,7 @@ class ResizedAxis(NamedTuple):
         return jnp.clip(chosen.astype(np.int32), 0, jnp.asarray(self.size, np.int32) - 1)
 
     def weights(self, how: Sampling, shrinks: Any) -> Any:
-        """The weight of each element of the data in each one of the result: a matrix of (length, size).
+        """The weight of each element of the data in each element of the result: a matrix (length, size).
 
         shrinks: see `some_axis_shrinks`.
         """
@@ -101,16 +101,17 @@ class ResizedAxis(NamedTuple):
             return _cubic_matrix(places, self.size, how.cube_coeff)
         if how.mode == "linear_onnx":
             places = xp.clip(places, 0, self._single(self.size) - 1)
-        # Neighbours outside have no weight; what antialiasing makes of one axis that shrinks holds for all.
+        # Neighbours outside the data have no weight. Antialiasing applies to all axes as soon as one of them shrinks.
         width = xp.where(shrinks, self._ratio(), np.float32(1))
         weights = xp.maximum(1 - xp.abs(width * (places[:, None] - elements[None])), 0)
         total = weights.sum(1, keepdims=True)
         return weights / xp.where(total == 0, np.float32(1), total)
 
     def _pillow(self, how: Sampling) -> Any:
-        """The filters of Pillow, which are as wide as the elements of the result.
+        """The filters of Pillow, whose unit is an element of the data or of the result, whichever is wider.
 
-        The distance of the middles of two elements, in units of the wider ones, is a ratio of whole numbers.
+        In that unit, the distance between the centres of an element of the data and one of the result is a ratio of
+        integers: `above / below`.
         """
         xp = self._namespace
         sizes = self.size, self.length
@@ -127,7 +128,7 @@ class ResizedAxis(NamedTuple):
 
 
 def some_axis_shrinks(axes: Sequence[ResizedAxis], how: Sampling) -> Any:
-    """Tells whether antialiasing changes anything: one axis that shrinks widens or narrows the filters of all."""
+    """True if antialiasing applies: once an axis shrinks, each axis scales its filter by its own ratio of sizes."""
     return how.antialias and functools.reduce(operator.or_, (axis._ratio() < 1 for axis in axes))
 
 
@@ -139,7 +140,7 @@ def _cubic(xp: Any, x: Any, a: float) -> Any:
 
 
 def _cubic_matrix(places: np.ndarray, size: int, a: float) -> np.ndarray:
-    """Neighbours outside count as the outermost element."""
+    """The weights of cubic interpolation, (length, size); the outermost element stands for neighbours outside."""
     weights = np.zeros((len(places), size), np.float32)
     first = np.floor(places)
     for shift in range(-1, 3):

@@ -1,7 +1,7 @@
-"""Products whose derivatives are exact beside zeros, and of a size that does not grow with the number of factors.
+"""Products whose derivatives are exact where factors are 0, as programs that do not grow with the number of factors.
 
 The derivatives of `lax.cumprod` and `lax.reduce_prod` are unrolled trees of log2(n) levels: with 4,000 factors they
-took 14 and 8 times as long to compile as the products. Here the levels are the steps of a loop.
+took 14 and 8 times as long to compile as the products. Here a loop runs over the levels.
 """
 
 import math
@@ -51,7 +51,7 @@ def whole_product(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
     @run.defjvp
     def _(values: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
         x, along = (_joined(v, axes) for v in (values[0], tangents[0]))
-        # Of each factor, the product of those before it and of those after it.
+        # For each factor, the product of the factors before it, and the product of the factors after it.
         both = _moved(jnp.stack([x, lax.rev(x, (x.ndim - 1,))]), x.ndim, 1, 1)
         both = lax.scan(lambda y, step: (y * _earlier(y, step, 1), None), both, _steps(x.shape[-1]))[0]
         other_factors = both[0] * lax.rev(both[1], (x.ndim - 1,))
@@ -61,14 +61,14 @@ def whole_product(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
 
 
 def _joined(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
-    """The axes as one, the last."""
+    """Joins the axes into one, which becomes the last."""
     kept_axes = [i for i in range(x.ndim) if i not in axes]
     moved = lax.transpose(x, (*kept_axes, *axes))
     return lax.reshape(moved, (*moved.shape[: len(kept_axes)], math.prod(x.shape[i] for i in axes)))
 
 
 def _recurrence(a: jax.Array, b: jax.Array, axis: int, reverse: bool) -> jax.Array:
-    """y with y[i] = a[i]·y[i-1] + b[i] along an axis, or with y[i+1]; 0 is before the first."""
+    """Solves y[i] = a[i]·y[i-1] + b[i] along an axis, or y[i] = a[i]·y[i+1] + b[i] if `reverse`; y is 0 outside."""
     a, b = (jnp.moveaxis(lax.rev(v, (axis,)) if reverse else v, axis, -1) for v in (a, b))
     index = lax.broadcasted_iota(np.int32, b.shape, b.ndim - 1)
 
@@ -83,17 +83,17 @@ def _recurrence(a: jax.Array, b: jax.Array, axis: int, reverse: bool) -> jax.Arr
 
 
 def _steps(size: int) -> np.ndarray:
-    """1, 2, 4, … below a size."""
+    """The powers of 2 below a size: 1, 2, 4, …"""
     return 2 ** np.arange(max(size - 1, 0).bit_length(), dtype=np.int32)
 
 
 def _earlier(x: jax.Array, step: Any, fill: float) -> jax.Array:
-    """The element a traced number of places before, along the last axis."""
+    """For each element, the one `step` (traced) places before it on the last axis; `fill` where there is none."""
     size = x.shape[-1]
     wide = lax.pad(x, x.dtype.type(fill), [(0, 0, 0)] * (x.ndim - 1) + [(size, 0, 0)])
     return lax.dynamic_slice_in_dim(wide, size - step, size, -1)
 
 
 def _moved(x: jax.Array, axis: int, offset: int, fill: float) -> jax.Array:
-    """The elements moved along an axis; those that leave it are dropped."""
+    """Shifts the elements along an axis by `offset`; those that leave it are dropped, and `fill` takes free places."""
     return lax.pad(x, x.dtype.type(fill), [(offset, -offset, 0) if i == axis else (0, 0, 0) for i in range(x.ndim)])

@@ -1,4 +1,4 @@
-"""Shared by operators on quantized numbers: element types, zero points, rounding and saturation."""
+"""Functions that operators on quantized numbers share: element types, zero points, rounding and saturation."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from jaxops.static import Array, array
 
 FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
 BYTES = ("int8", "uint8")
-# Of these, 1, 2 or 4 fill a byte.
+# Types of which 1, 2 or 4 numbers fill a byte.
 PACKABLE = (*BYTES, "int4", "uint4", "int2", "uint2")
 QUANTIZED = ("int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2", *FLOAT8, "float4_e2m1fn")
 _NEAREST_EVEN = lax.RoundingMethod.TO_NEAREST_EVEN
@@ -41,9 +41,10 @@ def scale(op: str, operand: str, value: Array, *, other: tuple[str, ...] = ()) -
 
 
 def zero_point(op: str, operand: str, value: Array, dtype: Any, owner: str) -> Array:
-    """A zero point as an array of the type of its owner, which a Python number takes; DTypeError for another.
+    """A zero point as an array of type `dtype`, which a Python number takes; DTypeError for an array of another type.
 
-    A static one stays so: where it is known to be 0, nothing is subtracted.
+    owner: the operand of that type, for the message. A static zero point stays static: if it is 0, nothing is
+    subtracted.
     """
     x = array(number(f"{op}: `{operand}`", value, dtype) if type(value) is int else value)
     if x.dtype != dtype:
@@ -57,25 +58,25 @@ def wide(x: jax.Array) -> jax.Array:
 
 
 def in_precision(x: jax.Array, dtype: Any) -> jax.Array:
-    """float32 rounded to the numbers of a 16-bit type; x itself for a wider type.
+    """Rounds float32 numbers to those that a 16-bit type holds; returns x itself for a wider type.
 
-    XLA drops a conversion to the narrow type and back.
+    A conversion to the 16-bit type and back does not round, because XLA drops it.
     """
     if dtype == jnp.bfloat16:
         return lax.reduce_precision(x, 8, 7)
     if dtype == np.float16:
-        # reduce_precision makes 0 of subnormal numbers, which are the multiples of 2**-24 below 2**-14.
+        # reduce_precision turns subnormal numbers, the multiples of 2**-24 below 2**-14, into 0.
         small = lax.round(x * np.float32(2.0**24), _NEAREST_EVEN) * np.float32(2.0**-24)
         return jnp.where(jnp.abs(x) < np.float32(2.0**-14), small, lax.reduce_precision(x, 5, 10))
     return x
 
 
 def saturated(x: jax.Array, zero: jax.Array | None, target: np.dtype, *, saturate: bool = True) -> jax.Array:
-    """round(x) + zero in the type `target`, half to even; out of range the nearest number of it.
+    """round(x) + zero in the type `target`: ties round to even, a number out of range becomes the nearest in range.
 
     x: floats, or int32. zero: of type `target`, any sizes that broadcast to x, or None. saturate: whether 8-bit floats,
-    which are not rounded to whole numbers, saturate. The standard says nothing of NaN: like onnxruntime, the smallest
-    integer.
+    which are not rounded to whole numbers, saturate. The standard does not say what NaN becomes: the smallest integer,
+    as in onnxruntime.
     """
     zero = None if zero is None else jnp.broadcast_to(wide(zero), x.shape)
     if is_float(target):
@@ -88,8 +89,8 @@ def saturated(x: jax.Array, zero: jax.Array | None, target: np.dtype, *, saturat
     x = lax.round(x, _NEAREST_EVEN)
     # A sum beyond the integers of the float type is beyond those of `target`, too.
     x = x if zero is None else x + zero.astype(x.dtype)
-    # NaN is the first case: the second may hold a scale (`quotient`), which `compiler.passes.lift_scalars`
-    # looks for.
+    # `low` is the first choice of this select: the second one of such a select may be a scale (`quotient`), and
+    # `compiler.passes.lift_scalars` compares the numbers that stand at one place.
     x = jnp.clip(jnp.where(x != x, jnp.full_like(x, low), x), low, high)
     return x.astype(jnp.int32).astype(target)
 
@@ -97,9 +98,11 @@ def saturated(x: jax.Array, zero: jax.Array | None, target: np.dtype, *, saturat
 def requantized(
     product: jax.Array, a_scale: jax.Array, b_scale: jax.Array, y_scale: jax.Array, y_zero: jax.Array
 ) -> jax.Array:
-    """A product of numbers in these scales in the scale and type of another; scales broadcast to the product.
+    """Converts a product of quantized numbers to the scale and the type of the result.
 
-    The text leaves the precision open. Like onnxruntime: all in float32, the scales combined first.
+    a_scale, b_scale: the scales of the factors, which broadcast to the product. y_scale, y_zero: those of the result,
+    one number each. The standard leaves the precision open: as in onnxruntime, all is float32, and the scales are
+    combined first.
     """
     a, b, y = (v.astype(jnp.float32) for v in (a_scale, b_scale, y_scale))
     sizes = jnp.broadcast_shapes(a.shape, b.shape)
@@ -146,5 +149,5 @@ def requantized_from_floats(x: jax.Array, by: jax.Array, zero: jax.Array) -> jax
 
 
 def with_zero(ratio: jax.Array, zero: jax.Array) -> jax.Array:
-    """round(ratio + zero) in the type of the zero point: it is added before the rounding, as onnxruntime does it."""
+    """round(ratio + zero) in the type of the zero point, which is added before rounding, as in onnxruntime."""
     return saturated(ratio + jnp.broadcast_to(zero.astype(jnp.float32), ratio.shape), None, zero.dtype)

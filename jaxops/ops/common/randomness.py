@@ -1,4 +1,4 @@
-"""Shared by the operators that draw random numbers."""
+"""Functions that the operators on random numbers share."""
 
 from typing import Any
 
@@ -10,27 +10,30 @@ from jax import lax
 from jaxops.errors import ArgumentError
 from jaxops.static import Dim
 
-# The generator MT19937: the number of words of its state, and the distance of two words that make a new one.
+# The generator MT19937: the number of words of its state, and the distance between two words that make a new one.
 _WORDS, _APART = 624, 397
 
 
 def random_key(op: str, rng: Any, seed: float | None) -> Any:
-    """The key to draw from: `rng`, else one made from the attribute `seed`, a float32, whose bits seed it."""
+    """The random key of an operator: `rng`, or a key seeded with the bits of the attribute `seed`, a float32.
+
+    Raises ArgumentError if both are None.
+    """
     if rng is not None:
         return rng
     if seed is None:
-        raise ArgumentError(f"{op}: it needs a random key; pass `rng`, as jax.random.key(0), or a number `seed`")
+        raise ArgumentError(f"{op}: it needs a random key; pass `rng`, such as jax.random.key(0), or a number `seed`")
     return jax.random.key(np.float32(seed).view(np.uint32))
 
 
 def not_below(seed: int, share: Any, count: Dim) -> jax.Array:
-    """Tells of each of `count` numbers in [0, 1), drawn as by NumPy's `RandomState(seed)`, if it is at least `share`.
+    """Draws `count` numbers in [0, 1), those of NumPy's `RandomState(seed)`, and tells if each is at least `share`.
 
-    The numbers are drawn when the program runs, so the program holds none of them as a constant, and their count may be
+    The numbers are drawn when the program runs, so they are not constants of the program, and their count may be
     symbolic. share: a float32 scalar in [0, 1), traced.
     """
     words = mersenne_twister(seed, 2 * count)[: 2 * count].reshape(count, 2)
-    # NumPy makes a float64 of 27 bits of the first word and 26 of the second; each part is compared by itself.
+    # NumPy makes a float64 from 27 bits of the first word and 26 of the second; the two parts are compared separately.
     high, low = words[:, 0] >> 5, words[:, 1] >> 6
     scaled = share * np.float32(2**27)
     high_part = jnp.floor(scaled)
@@ -40,9 +43,9 @@ def not_below(seed: int, share: Any, count: Dim) -> jax.Array:
 
 
 def mersenne_twister(seed: int, count: Dim) -> Any:
-    """At least `count` words of MT19937, as NumPy seeds it; only the lowest 32 bits of `seed` count."""
+    """At least `count` words of MT19937, seeded as NumPy seeds it with the lowest 32 bits of `seed`."""
     state = np.random.RandomState(seed % 2**32).get_state(legacy=False)["state"]["key"]
-    turns = lax.iota(np.int32, -(-count // _WORDS))  # a `length` must be a number, the size of an operand need not
+    turns = lax.iota(np.int32, -(-count // _WORDS))  # scan takes no symbolic `length`, but operands of symbolic size
     _, blocks = lax.scan(lambda key, _: (_twist(key),) * 2, jnp.asarray(state), turns)
     y = blocks.reshape(-1)
     y ^= y >> 11
@@ -52,7 +55,7 @@ def mersenne_twister(seed: int, count: Dim) -> Any:
 
 
 def _twist(key: Any) -> Any:
-    """The next state. A new word serves to make the one 227 places later, so the state is made in three parts."""
+    """The next state. Each new word is an input of the one 227 places later, so the state is made in three parts."""
     ahead = jnp.concatenate([key[1:], key[:1]])
     gap = _WORDS - _APART
     first = key[_APART:] ^ _mixed(key[:gap], ahead[:gap])

@@ -1,4 +1,4 @@
-"""Results in the sizes that were resolved: whether they may be made, and the form of symbolic ones."""
+"""Checks of the sizes of results: they fit in memory, and are those that were resolved, in the same symbolic form."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,10 @@ from jaxops.static import Sizes, Tracer
 
 
 def bounded_like(op: str, sizes: Sequence[Any], x: Any, dtype: Any = None) -> None:
-    """Raises TooLargeError where a result of these sizes may not be computed from `x`. dtype: None for that of x."""
+    """Raises TooLargeError if a result of these sizes, computed from `x`, takes too many bytes.
+
+    dtype: of the result; None for that of x.
+    """
     itemsize = np.dtype(x.dtype if dtype is None else dtype).itemsize
     bounded(op, sizes, itemsize, computed=None if isinstance(x, Tracer) else True)
 
@@ -31,7 +34,7 @@ def check_counts(op: str, operand: str, value: Any) -> None:
 
 
 def unbounded(op: str, problem: str, result: str, **operands: Any) -> UnboundedError:
-    """The error about a size that depends on traced operands. result: what a `size` of n gives in its place."""
+    """The error about a size that depends on traced operands. result: of a `size` of n, such as "n rows"."""
     return UnboundedError(op, message(op, problem, **operands), result)
 
 
@@ -42,8 +45,8 @@ def assert_sizes(op: str, y: Any, sizes: Sizes, dtype: Any = None) -> Any:
     since JAX joins arrays of one form only. A static result is returned unchanged. dtype: None where the function that
     made the result decides its type.
 
-    Raises AssertionError where sizes or types differ: then the operator is wrong, and not its caller. SizeError where
-    it depends on the value of a symbolic size whether they differ.
+    Raises AssertionError if sizes or types differ: that is a mistake of the operator, not of its caller. Raises
+    SizeError if the value of a symbolic size decides whether they differ.
     """
     if isinstance(y, np.ndarray):
         return y

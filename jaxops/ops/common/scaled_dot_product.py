@@ -1,8 +1,8 @@
-"""Shared by the attention operators: scaled dot-product attention, its masks, its heads, rotary embedding.
+"""Functions that the attention operators share: scaled dot-product attention, its masks, its heads, rotary embedding.
 
 Sizes in these functions: B samples, N heads of which the query has Nq and key and value have Nkv, S queries, T keys,
-heads of size H, or Hv in value. They check nothing: an operator checks its operands first, with messages that name
-them. They are plain JAX functions, to be called from a function under `jit_if_concrete`.
+heads of size H, or Hv in value. These functions check nothing: an operator checks its operands first, with messages
+that name them. They are plain JAX functions, to be called from a function under `jit_if_concrete`.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -49,9 +49,9 @@ def scaled_dot_product_attention(
     score. mask: booleans that broadcast to (B, Nq, S, T); False excludes a key. None means that there is none.
     softmax_dtype: the type of the softmax, to which the scores and the probabilities are rounded; 16-bit types are
     computed in float32. None keeps the type of the scores, float32 for 16-bit operands.
-    sink: numbers that broadcast to (Nq,), the score of one more key of each head whose value is 0, so the
-    probabilities of the others sum to less than 1; 0.0 adds 1 to the denominator of a softmax that is not shifted
-    (the smooth softmax).
+    sink: numbers that broadcast to (Nq,): for each head the score of an extra key, whose value is 0, so that the
+    probabilities of the real keys sum to less than 1. A sink of 0.0 adds 1 to the denominator of a softmax that is
+    not shifted (the smooth softmax).
     stage: which scores to return: the scaled "product", after the "softcap", after the "bias" and the mask (excluded
     keys are -inf), or after the "softmax". None returns None in their place.
 
@@ -93,8 +93,7 @@ def scaled_dot_product_attention(
 
 
 def inverse_root(size: Dim) -> Any:
-    """1 / sqrt(size), the scale of scores: a number of Python, or a traced one for a symbolic size. 1 for a size of
-    0."""
+    """1 / sqrt(size), the scale of scores: a Python number, or a traced one for a symbolic size; 1 for a size of 0."""
     return lax.rsqrt(jnp.multiply(size, 1.0)) if is_symbolic(size) else max(size, 1) ** -0.5
 
 
@@ -102,7 +101,8 @@ def scaled_products(query: Any, key: Any, scale: float) -> Any:
     """scale · query · keyᵀ, (B, Nq, S, T), in the type that sums are computed in."""
     work = accumulation_type(query.dtype, key.dtype)
     if query.dtype == key.dtype == work:
-        # H numbers a query rather than T. It overflows no sooner than sqrt(scale) on both sides.
+        # Scaling the query multiplies H numbers for each query; scaling the scores would multiply T. The products
+        # overflow no sooner than with a factor of sqrt(scale) on both operands.
         return _grouped(query * scale, key, 3, work)
     return _grouped(query, key, 3, work) * scale  # 16-bit operands are not rounded again
 
@@ -110,7 +110,7 @@ def scaled_products(query: Any, key: Any, scale: float) -> Any:
 def weighted_sums(weights: Any, value: Any) -> Any:
     """weights · value, (B, Nq, S, Hv), in the type that sums are computed in.
 
-    The weights of 16-bit values stay float32, or the result would be off by more than the last bit.
+    The weights stay float32 for 16-bit values: otherwise the result would be wrong in more than its last bit.
     """
     return _grouped(weights, value, 2, accumulation_type(weights.dtype, value.dtype))
 

@@ -21,7 +21,7 @@ def _items(value: Any, dtype: Any) -> Any:
     """The elements of an operand: each a `SizeRatio`, a boolean, or the SizeError that tells why it does not follow
     from a size.
 
-    dtype: of the other operands, for a Python number.
+    dtype: the type that a Python number takes, that of the other operands.
     """
     if type(value) in (list, tuple):
         return [_items(item, dtype) for item in value]
@@ -36,19 +36,20 @@ def _items(value: Any, dtype: Any) -> Any:
 
 
 def sizes_as(sizes: np.ndarray, dtype: Any, traced: jax.Array) -> Any:
-    """Symbolic sizes as floats of `dtype`. traced: the same as an array."""
+    """Symbolic sizes as floats of `dtype`. traced: the same floats as a traced array."""
     return FromSizes(traced, on_sizes(lambda d: floats.of_size(d, dtype), sizes))
 
 
 def facts(fact: Callable[..., bool], traced: jax.Array, *arrays: np.ndarray) -> Any:
-    """Evaluates a predicate on symbolic sizes, element by element; an element may be undecided. traced: the same as an
-    array.
+    """Evaluates a predicate on symbolic sizes, element by element; an element may stay undecided.
+
+    traced: the same booleans as a traced array.
     """
     return _result(traced, _each(fact)(*arrays))
 
 
 def steps(start: Any, limit: Any, delta: Any) -> Dim:
-    """The number of elements of a range of floats, which sizes give. Raises SizeError if the number is not a size."""
+    """The number of elements of a range of floats computed from sizes. Raises SizeError if that is not a size."""
     first, last, step = (_items(v, np.float32).reshape(())[()] for v in (start, limit, delta))
     sub, div, ceil = (_each(floats.RULES[name]) for name in ("sub", "div", "ceil"))
     count = ceil(div(sub(last, first), step))[()]
@@ -72,11 +73,11 @@ def _result(traced: Any, items: Any) -> Any:
 
 
 def _each(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` on each element. An error there is the result there, as the other elements may be all that is needed."""
+    """Applies `fn` to each element. A SizeError becomes the result for its element: it may never be needed."""
 
     def one(*operands: Any) -> Any:
         problem = next((v for v in operands if isinstance(v, SizeError)), None)
-        if problem and not problem.symbols:  # a constant that is of no use to sizes: these are beside it
+        if problem and not problem.symbols:  # a constant makes the error: name the sizes that meet it
             problem = SizeError(problem.problem, *(v.numerator for v in operands if isinstance(v, floats.SizeRatio)))
         try:
             return problem or fn(*operands)
@@ -102,7 +103,7 @@ def _or(a: Any, b: Any) -> Any:
     return next((v for v in (a, b) if v is True), a if isinstance(a, SizeError) else b)
 
 
-# Operators that compute on the elements of all operands. Any other marked operator moves those of its first one.
+# Operators that compute on the elements of all operands. Any other marked operator moves elements of its first operand.
 _RULES: dict[str, Callable[..., Any]] = {
     **{name: _each(rule) for name, rule in floats.RULES.items()},
     "max": _of_list(floats.RULES["max"]),

@@ -11,7 +11,11 @@ from jaxops.kernels.custom_transpose import linear
 
 
 def first_largest(sample: Any, steps: Any, moving: Any, fixed: Any, empty: Any) -> Any:
-    """For each element of the result the number of the first sample that is the largest, or NaN; -1 for no sample."""
+    """For each element of the result, the number of the first largest sample, where NaN is the largest; -1 for none.
+
+    sample: `sample(number, moving, fixed)` gives a value for each element. steps: the number of samples. empty: the
+    value to start from, -inf for each element.
+    """
     moving = lax.stop_gradient(moving)
 
     def step(number: Any, state: Any) -> Any:
@@ -24,9 +28,10 @@ def first_largest(sample: Any, steps: Any, moving: Any, fixed: Any, empty: Any) 
 
 
 def summed(term: Any, steps: Any, moving: Any, fixed: Any) -> Any:
-    """The sum of `term(number, moving, fixed)` over the numbers below `steps`, differentiable by `moving`.
+    """The sum of `term(number, moving, fixed)` over the numbers below `steps`, differentiable with respect to `moving`.
 
-    JAX cannot reverse a loop of traced length, but the derivative of a sum is a sum of the same length both ways.
+    JAX has no reverse-mode derivative of a loop of traced length. But the derivative of a sum is a sum of the same
+    length, in forward and in reverse mode.
     """
 
     @jax.custom_jvp
@@ -57,5 +62,5 @@ def summed(term: Any, steps: Any, moving: Any, fixed: Any) -> Any:
 
         return summed_terms, linear(ahead, back, primals, tangents[0])
 
-    plain = total.fun if isinstance(steps, int) else total  # a loop of known length JAX reverses itself
+    plain = total.fun if isinstance(steps, int) else total  # JAX itself differentiates a loop of known length
     return plain(moving, fixed, steps)

@@ -1,8 +1,8 @@
 """Floats of symbolic sizes that become sizes again: Shape, Cast to float, Mul by 0.5, Floor, Cast to int64.
 
-A `SizeRatio` is such a float, as an exact fraction of sizes. The float arithmetic of the model is
-computed beside it for every value of the size, up to `LARGEST`, and where rounding gives another size, that is an
-error. So an exported program has the sizes that the model has when it runs with numbers.
+A `SizeRatio` is such a float, as an exact fraction of sizes. The float arithmetic of the model is also computed, for
+every value of the size up to `LARGEST`. If rounding gives another size for one of these values, that is a SizeError. So
+an exported program has the sizes that the model has when it runs with numbers.
 """
 
 import functools
@@ -22,10 +22,10 @@ from jaxops.static import Dim, Undecided, is_symbolic
 
 # Sizes up to here are tried. float32 has 24 bits, so larger ones would leave fewer than 8 for the fraction.
 LARGEST = 2**16
-# The ratio that a constant of a model means: 0.7 in float32 is 7/10. Larger numbers could overflow the int32 of traced
-# sizes.
+# Limits of the ratio that a constant of a model stands for, such as 7/10 for 0.7 in float32. Larger numbers could
+# overflow the int32 of traced sizes.
 _DENOMINATOR, _NUMERATOR = 1024, 2**14
-_SENTINEL = 10**9  # what TensorFlow's converter writes for the end of an axis: compared, and no factor
+_SENTINEL = 10**9  # TensorFlow's converter writes it for the end of an axis; it is compared, never a factor
 _EXACT_TYPES = ("float32", "float64")
 
 
@@ -49,7 +49,7 @@ class SizeRatio:
 
 
 def number_of(value: Any, dtype: Any) -> "SizeRatio | SizeError":
-    """A float of the model, as the small ratio that it means."""
+    """A float of the model, as the small ratio that it stands for."""
     if not math.isfinite(value):
         return SizeError(f"{value} times a symbolic size is not a size")
     meant = Fraction(float(value)).limit_denominator(_DENOMINATOR)
@@ -62,7 +62,7 @@ def number_of(value: Any, dtype: Any) -> "SizeRatio | SizeError":
 
 
 def of_size(size: Dim, dtype: Any) -> "SizeRatio | SizeError":
-    """A size as a number of a type."""
+    """A size converted to an element type."""
     if not is_float(dtype):
         return SizeRatio(dtype, size)
     if dtype.name not in _EXACT_TYPES:
@@ -94,7 +94,7 @@ def _holds(fact: Callable[[Any, Any], bool], size: Dim, number: int) -> bool:
 def _joined(
     a: SizeRatio, b: SizeRatio, numerator: Callable[[Any, Any], Any], denominator: int, floats: Any, exact: bool = True
 ) -> Any:
-    """A ratio made of two. numerator: computes it from both numerators, sizes or arrays."""
+    """A ratio made from two. numerator: a function of both numerators, which are sizes or arrays."""
     first = b if a.base is None else a
     second = a if first is b else b
     comparable = (
@@ -113,7 +113,7 @@ def _joined(
 
 
 def _linear(a: SizeRatio, b: SizeRatio, numerator: Callable[[Any, Any], Any], floats: Any) -> SizeRatio:
-    """Both over one denominator."""
+    """Combines two ratios over their common denominator."""
     denominator = math.lcm(a.denominator, b.denominator)
     if denominator > 1:
         _check_factor(a, b)
@@ -122,7 +122,7 @@ def _linear(a: SizeRatio, b: SizeRatio, numerator: Callable[[Any, Any], Any], fl
 
 
 def _check_factor(a: SizeRatio, b: SizeRatio) -> None:
-    """Raises SizeError where a number that is multiplied, or shares a denominator, could overflow with a size."""
+    """Raises SizeError for a constant so large that its product with a size could overflow."""
     for numerator in (n.numerator for n in (a, b) if n.base is None):
         if isinstance(numerator, int) and abs(numerator) > _NUMERATOR:
             raise SizeError(
@@ -198,7 +198,7 @@ def _neg(a: SizeRatio) -> SizeRatio:
 
 
 def _sqrt(a: SizeRatio) -> SizeError:
-    """No root of a size is one."""
+    """The error: the square root of a size is not a size."""
     return SizeError(f"the square root of {a.numerator} is not a multiple of a size", a.numerator)
 
 
@@ -219,7 +219,7 @@ def _round(a: SizeRatio) -> SizeRatio | SizeError:
         if a.denominator == 1:
             return numerator
         twice, unit = 2 * numerator + a.denominator, 2 * a.denominator
-        # A tie was rounded up: half of those sums lie at an odd number, from which the even one is one less.
+        # The floor of x + 1/2 rounds ties up. If that gives an odd number (then phase is unit), the even one is 1 less.
         phase = twice % (2 * unit)
         return twice // unit - (phase // unit - phase // (unit + 1))
 
@@ -227,7 +227,7 @@ def _round(a: SizeRatio) -> SizeRatio | SizeError:
 
 
 def _whole(a: SizeRatio, numerator: Callable[[Any], Any], rounded: Any) -> SizeRatio | SizeError:
-    """The number rounded to whole ones, if the rounded floats are those for every size."""
+    """The ratio rounded to an integer; the error if the float arithmetic rounds to another one for some size."""
     text = f"{a.numerator}" if a.denominator == 1 else f"({a.numerator}) / {a.denominator}"
     if a.samples is None:
         if not a.exact:
@@ -255,13 +255,13 @@ def _cast(a: SizeRatio, dtype: Any) -> SizeRatio | SizeError:
     if not is_float(a.dtype):
         return a
     if a.denominator > 1 and not of_sizes.greater_or_equal(a.numerator, 0):
-        return SizeError(f"({a.numerator}) / {a.denominator} is negative, and no size", a.numerator)
+        return SizeError(f"({a.numerator}) / {a.denominator} is negative, so it is not a size", a.numerator)
     truncated = _whole(a, lambda numerator: of_sizes.floored(numerator, a.denominator), np.trunc)
     return truncated if isinstance(truncated, SizeError) else SizeRatio(dtype, truncated.numerator)
 
 
 def _compared(fact: Callable[[Any, Any], bool], of_floats: Any) -> Callable[[Any, Any], bool | SizeError]:
-    """A comparison that holds, or not, for every size. Booleans are compared as they are."""
+    """A comparison of two ratios, or of two booleans; the error if rounding may change the answer for some size."""
 
     def compare(a: Any, b: Any) -> bool | SizeError:
         if isinstance(a, bool):
@@ -302,7 +302,7 @@ RULES: dict[str, Callable[..., SizeRatio | bool | SizeError]] = {
 
 
 def scaled(size: Dim, scale: float) -> Dim:
-    """_floor(size · scale) in float32. Raises SizeError if the result is not a size."""
+    """floor(size · scale) in float32. Raises SizeError if the result is not a size."""
     one, factor = of_size(size, np.dtype(np.float32)), number_of(scale, np.dtype(np.float32))
     product = factor if isinstance(factor, SizeError) or isinstance(one, SizeError) else _floor(_mul(one, factor))
     if isinstance(product, SizeError):

@@ -14,7 +14,7 @@ from jaxops.static import Dim
 
 
 def sampled(x: Any, p: Resized, how: Any) -> Any:
-    """The axis at its new size. how: the attributes, a `Sampling`."""
+    """Resizes the axis of `x` that `p` describes to its new size. how: the attributes, a `Sampling`."""
     coordinates, size = _coordinates(p, how.coordinates), jnp.asarray(p.size, np.int32)
     if how.mode == "nearest":
         rounding = {
@@ -43,7 +43,7 @@ def sampled(x: Any, p: Resized, how: Any) -> Any:
 
 
 def _by_matrix(x: Any, p: Resized, how: Any, coordinates: Any, reach: int) -> Any:
-    """As `sampled`, by filters that are wider for a smaller result; their reach follows from the sizes."""
+    """As `sampled`, with antialiasing: a smaller result has wider filters, whose reach follows from the sizes."""
     if p.scale is None:
         span = larger(ceiled(reach * p.size, p.length), reach)
         narrow = jnp.minimum(_single(p.length) / _single(p.size), 1)

@@ -1,5 +1,8 @@
-"""Bits of numbers as words of 32 bits. JAX casts one number of 64 bits to two words and back, too, but no export with
-symbolic sizes can refine that."""
+"""Bits of numbers as words of 32 bits.
+
+JAX, too, can cast a number of 64 bits to two words and back. But in a program with symbolic sizes, `jax.export` cannot
+give that cast its sizes later (shape refinement).
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +20,7 @@ def words_of(x: Any) -> list[Any]:
 
 
 def from_words(words: Sequence[Any], dtype: Any) -> Any:
-    """Numbers of as many bits as their words have, the lowest first."""
+    """Numbers made of one or two words, the lowest first. dtype: a type of 32 bits for one word, of 64 for two."""
     bits = [lax.bitcast_convert_type(word, np.uint32) for word in words]
     if len(bits) == 1:
         return lax.bitcast_convert_type(bits[0], dtype)

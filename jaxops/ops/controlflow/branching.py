@@ -22,8 +22,8 @@ def if_(cond: Any, then_branch: Branch, else_branch: Branch) -> tuple[Any, ...]:
 
     cond: one boolean. If it is known, only the chosen branch is traced, and its outputs may be anything. If it is
     traced, both branches are compiled (`lax.cond`), and their outputs become JAX arrays of equal types and shapes.
-    If a symbolic size decides, and the branches differ, that is a SizeError.
-    then_branch, else_branch: functions of no arguments that return a sequence of outputs.
+    If a symbolic size decides the condition, and the branches differ, that is a SizeError.
+    then_branch, else_branch: functions of no arguments that return a sequence of outputs. Returns a tuple of outputs.
     Raises ShapeError, DTypeError or SignatureError when the branches differ under a traced `cond`.
     Source: ONNX If, opsets 1–25.
 
@@ -49,8 +49,8 @@ def if_(cond: Any, then_branch: Branch, else_branch: Branch) -> tuple[Any, ...]:
     except (ShapeError, SignatureError) as error:
         if not isinstance(cond, FromSizes):
             error.add_note(
-                "in a branch of an If whose condition is traced, so that both are compiled; where an input decides, "
-                "give it as a NumPy value, or fix it: load(path, values={…})"
+                "the condition of this If is traced, so both branches are compiled; if a model input decides it, "
+                "give that input as a NumPy value, or fix it: load(path, values={…})"
             )
             raise
         raise cond.problem(

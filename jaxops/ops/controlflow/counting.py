@@ -1,4 +1,7 @@
-"""Loops that a counter ends: `i < n` beside a trip count of n or without one, as TensorFlow's loops come."""
+"""Loops that end when a counter reaches a limit, by a condition such as `i < n`, with or without a trip count.
+
+TensorFlow's converter writes such loops.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -16,12 +19,12 @@ from jaxops.ops.controlflow.state import carried, condition
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import Dim, FromSizes, array, is_static, is_symbolic, static_array, symbolic_shape
 
-_NUMBERS = numbers()  # each question has a symbol of its own
-_MANY = 64  # counters and sizes have fewer elements
+_NUMBERS = numbers()  # each loop that is looked at has a symbol of its own
+_MANY = 64  # a larger value is neither a counter nor a list of sizes
 _NEVER = np.iinfo(np.int32).max  # no loop has so many iterations: INT64_MAX stands for no limit
-_GUESSES = 6  # there are few comparisons in one condition
+_GUESSES = 6  # how many trip counts are tried: one for each comparison in a condition, which has few
 
-# How many loops, one inside another, try an iteration. Each tries about five, so a third one ends the trial.
+# How many nested loops are tracing a trial iteration. Each traces about five, so a third nested loop gives up.
 _ASKED: ContextVar[int] = ContextVar("asked", default=0)
 _NESTED = 2
 
@@ -29,19 +32,20 @@ Step = Callable[[Any, Any, Sequence[Any]], Any]  # (number, condition, state) â†
 
 
 class _Open(Exception):
-    """A loop does not just count, or that is not known."""
+    """A loop does more than count, or may do more."""
 
 
 def counted(limit: Dim, state: Sequence[Any], step: Step, like: Dim) -> tuple[Dim, dict[int, np.ndarray]] | None:
-    """The number of iterations, and the state values after them that only count, by position; None if the number is not
-    known.
+    """The number of iterations, and the final values of the counters in the state, by position; None if the number is
+    not known.
 
-    limit: there are at most so many; None for no limit. like: a symbolic size that body reads, None if it reads none.
+    limit: the largest number of iterations; None for no limit. like: a symbolic size that body reads, None if it reads
+    none.
 
-    It is shown by induction. The first iteration says by how much each static value grows. Then an iteration that is
-    not the last one is traced, with a symbol in its number: if each value grows by as much again, and the condition
-    is known to hold, so they do in all of them. Where a comparison leaves that open, the loop may end where its two
-    sides meet: that number of iterations is tried next.
+    The proof is by induction. The first iteration shows by how much each static value grows. Then an iteration that is
+    not the last one is traced, with a symbol in its number. If each value grows by the same amount, and the condition
+    is known to hold, this is so in all iterations but the last. Where a comparison is undecided, the loop may end where
+    its two sides meet: that number of iterations is tried next.
     """
     if _ASKED.get() == _NESTED:
         raise _Open
@@ -49,7 +53,7 @@ def counted(limit: Dim, state: Sequence[Any], step: Step, like: Dim) -> tuple[Di
         limit = None
     try:
         return _counted(limit, _Trial(state, step), _symbol(limit if is_symbolic(limit) else like))
-    except Exception:  # body has been traced with a traced number: failing with a symbol is not an error
+    except Exception:  # body has been traced with a traced number, so a failure with a symbolic one is not an error
         return None
 
 
@@ -60,7 +64,7 @@ def _symbol(like: Dim) -> Dim:
 
 
 class _Trial:
-    """Iterations of a loop that are traced, to see how it counts."""
+    """Traces iterations of a loop, to see which values of the state count."""
 
     def __init__(self, state: Sequence[Any], step: Step) -> None:
         self._state, self._step = state, step
@@ -90,8 +94,8 @@ class _Trial:
         return condition("loop", "the condition that body returns", holds) is True
 
     def _iteration(self, number: np.ndarray, static: Mapping[int, np.ndarray]) -> tuple[Any, Sequence[Any]]:
-        """The condition and the state after it. static: values of the state, by position; the remaining ones are
-        traced.
+        """The condition and the state after an iteration. static: values of the state, by position; the remaining
+        ones are traced.
         """
         results: list[Any] = []
 
@@ -121,7 +125,7 @@ def _counted(limit: Dim, trial: _Trial, symbol: Dim) -> tuple[Dim, dict[int, np.
             return None
         elif trial.holds(count - 1) is False or count is limit:
             return (count, trial.before(count)) if of_sizes.greater_or_equal(count, 1) else None
-        else:  # both sides are equal there, as those of `i <= n`
+        else:  # the condition holds where both sides are equal, as in `i <= n`
             count = count + 1
     return None
 
@@ -136,7 +140,7 @@ def _meeting(sides: Sequence[Dim], symbol: Dim, first: Dim, second: Dim) -> Dim:
 
 
 def _growth(before: np.ndarray, after: Any) -> np.ndarray | None:
-    """The growth of a value: integers; None if it is unknown, or the value changes in another way."""
+    """By how much a value grows in an iteration, as integers; None if that is unknown, or it changes in another way."""
     if not isinstance(after, np.ndarray) or after.shape != before.shape:
         return None
     if before.dtype.kind not in "iuO":

@@ -35,7 +35,8 @@ from jaxops.signature import Subgraph
 from jaxops.static import CUTTABLE, UNKNOWN, Dim, FromSizes, Tracer, Undecided, is_symbolic, traced_once, tracing
 
 _TRUE = np.array(True)
-# A loop of more iterations whose state grows is run step by step where it can be, and else unrolled.
+# Above this number of iterations, a loop whose state grows runs step by step, outside of the program, where the program
+# may be cut (`CUTTABLE`). Elsewhere it is unrolled.
 _UNROLLED = 8
 _LIMIT = "the condition that body returns"
 
@@ -53,12 +54,15 @@ def loop(m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, rng: Any = 
     passes a key of its own to body, as `rng`.
     Returns the last state, then each scan output stacked along a new first axis, one row per iteration.
 
-    Outside `jit`, and while body computes only static values, this is a Python loop. Under tracing it is `lax.scan`,
-    which can be differentiated, when the number of iterations is known: `m` where body returns the condition unchanged,
-    or what follows from a condition that compares counters with known numbers, such as i < n. It is unrolled when the
-    state changes its shape or holds sequences, or when body needs a known iteration number. Otherwise it is
-    `lax.while_loop`, which allows no scan outputs. In both of JAX's loops a static state becomes JAX arrays; of the
-    counters of a scan the last value stays known.
+    Outside `jit`, and while body computes only static values, this is a Python loop. Under tracing it is one of three:
+    - `lax.scan`, which can be differentiated, when the number of iterations is known. That number is `m` where body
+      returns the condition unchanged; or it follows from a condition such as i < n, which compares counters with known
+      numbers.
+    - a loop unrolled by Python, when the state changes its shape or holds sequences, or when body needs a known
+      iteration number.
+    - `lax.while_loop` otherwise, which allows no scan outputs.
+    `lax.scan` and `lax.while_loop` turn a static state into JAX arrays; only the last value of a counter of a scan
+    stays static.
     Raises StaticError when the number of iterations must be known but is traced, ArgumentError for an endless loop,
     DTypeError and ShapeError when the state or a scan output changes its type or shape.
     Source: ONNX Loop, opsets 1–25.
@@ -89,11 +93,11 @@ def loop(m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, rng: Any = 
 
 
 def _collecting(job: "_Loop", growing: list[int]) -> tuple[Any, ...]:
-    """The loop over a symbolic number of iterations. growing: places in the state of sequences, which may grow."""
+    """The loop over a symbolic number of iterations. growing: the positions of the sequences in the state."""
     try:
         return _appending(job, growing)
     except (StaticError, Undecided):
-        pass  # unless they keep their length
+        pass  # `run` can do it if the sequences keep their length
     try:
         return job.run()
     except Undecided as error:
@@ -129,7 +133,7 @@ def _appending(job: "_Loop", growing: list[int]) -> tuple[Any, ...]:
 
 
 def _grown(before: list[Any], rows: list[Any]) -> Any:
-    """A sequence with the rows of these arrays behind it, one of each in turn."""
+    """Appends to a sequence the first row of each array, then the second row of each, and so on."""
     if not rows:
         return before
     stacked = rows[0] if len(rows) == 1 else jnp.stack(rows, 1).reshape(-1, *rows[0].shape[1:])
@@ -155,7 +159,7 @@ class _NotStatic(Exception):
     """An iteration with a static state computed a traced value."""
 
 
-# Whether an iteration is being tried with a static state. An inner loop that is not static then ends the trial.
+# True while an iteration is tried with a static state. A loop inside it that is not static ends the trial.
 _TRYING: ContextVar[bool] = ContextVar("trying", default=False)
 
 
@@ -239,8 +243,8 @@ class _Loop:
     def check_kept(self, done: int, state: Sequence[Any], scans: Sequence[Any]) -> None:
         """Raises TooLargeError where scan outputs, or sequences that grow, do not fit in memory.
 
-        Where nothing but the count ends the loop, their size is known after the first iteration; else it is looked at
-        each time that it may have doubled.
+        If only the count ends the loop, their size is known after the first iteration. Otherwise it is checked each
+        time that it may have doubled.
         """
         if done > 1 if not self.conditional else done & (done - 1):
             return
@@ -266,14 +270,14 @@ class _Loop:
             return self.repeated(iterate)
         unrollable = isinstance(self.keep, bool) and not isinstance(self.count, jax.Array)
         if unrollable and seen.grows and CUTTABLE.get() and (self.count is None or self.count > _UNROLLED):
-            raise StaticError(seen.problem)  # a program for each power of two of the size is compiled sooner
+            raise StaticError(seen.problem)  # compiling a program for each power of two of the size takes less time
         outcome = self.unrolled() if unrollable else None
         if outcome is None:
             raise self.unknown(seen.problem or "each scan output has one row per iteration")
         return outcome
 
     def counted(self, seen: _Traced) -> tuple[Dim, dict[int, np.ndarray]] | None:
-        """The number of iterations, and the last state by position as far as it is known; None if the number is not."""
+        """The number of iterations, and the known values of the last state by position; None if it is unknown."""
         if isinstance(self.count, jax.Array):
             return None
         if seen.exits:

@@ -57,7 +57,7 @@ def scan(
     count = integer("scan", "num_scan_inputs", num_scan_inputs)
     if not 1 <= count <= len(values):
         raise SignatureError(
-            f"scan: `num_scan_inputs` is {count}; of {amount(len(values), 'operand')} 1 to {len(values)} may be inputs"
+            f"scan: `num_scan_inputs` is {count}; it must be from 1 to {len(values)}, the number of operands"
         )
     if rng is not None:
         values, body = [rng, *values], _drawing(body)
@@ -108,7 +108,7 @@ def _listed(name: str, values: Ints | None, count: int) -> tuple[int, ...]:
 
 def _length(lengths: Sequence[Any]) -> Any:
     if any(length != lengths[0] for length in lengths):
-        raise ShapeError(f"scan: the inputs have the sizes {shape_text(lengths)} on the scanned axis, not one size")
+        raise ShapeError(f"scan: all inputs must have one size on the scanned axis, but have {shape_text(lengths)}")
     return lengths[0]
 
 
@@ -150,7 +150,7 @@ def _scan(
                 raise
     if not isinstance(length, int) or length == 0:
         raise ArgumentError(
-            f"scan: over {length} rows the shapes of the outputs are unknown, since body cannot be traced"
+            f"scan: over {length} rows the shapes of the outputs are unknown, because body cannot be traced"
         )
     outputs = []
     for k in range(length):

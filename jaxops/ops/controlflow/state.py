@@ -1,4 +1,4 @@
-"""Shared by branches and loops: conditions, and values that enter and leave a body."""
+"""Functions that branches and loops share, on conditions and on values that enter and leave a body."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -76,7 +76,7 @@ def same_state(op: str, before: Sequence[Any], after: Sequence[Any]) -> list[Any
 
 
 def rows_of(op: str, outputs: Sequence[Sequence[Any]]) -> list[Array]:
-    """Each scan output stacked along a new first axis; `outputs` holds those of each iteration, at least one."""
+    """Each scan output stacked along a new first axis. outputs: the scan outputs of each iteration, of at least one."""
     return [_stack(op, k, [array(row) for row in column]) for k, column in enumerate(zip(*outputs, strict=True))]
 
 

@@ -35,7 +35,8 @@ def constant(
 ) -> np.ndarray:
     """The given value as a static array; give exactly one.
 
-    value, sparse_value: an array (dense in both cases). The others: a scalar or a vector of int64, float32 or strings.
+    value, sparse_value: an array (dense in both cases). value_int, value_float, value_string: a scalar of int64, of
+    float32, or a string. value_ints, value_floats, value_strings: a vector of such.
     Raises SignatureError unless exactly one value is given.
     Source: ONNX Constant, opsets 1–25.
 
@@ -106,7 +107,7 @@ def eye_like(input: ShapeOnly, *, dtype: ElementType | None = None, k: int = 0) 
     diagonal = integer("eye_like", "k", k)
     if isinstance(x, np.ndarray) and not is_symbolic(diagonal):
         bounded("eye_like", x.shape, kind.itemsize)
-        diagonal = min(max(diagonal, -x.shape[0]), x.shape[1])  # NumPy takes none beyond the matrix
+        diagonal = min(max(diagonal, -x.shape[0]), x.shape[1])  # the first diagonals outside of the matrix
         return np.eye(x.shape[0], x.shape[1], diagonal).astype(kind)
     row, column = (lax.broadcasted_iota(np.int32, x.shape, i) for i in (0, 1))
     if isinstance(diagonal, int):

@@ -1,7 +1,7 @@
 """Random numbers of several distributions.
 
-Each operator draws from a key: `rng`, or one made from `seed`, a float32 number. The same key draws the same numbers;
-they are those of `jax.random`, not those of another implementation. 16-bit types are drawn in float32 and rounded.
+Each operator draws from a random key: `rng`, or one made from `seed`, a float32 number. The same key draws the same
+numbers: those of `jax.random`, not those of other runtimes. 16-bit types are drawn in float32 and rounded.
 """
 
 __all__ = ["bernoulli", "multinomial", "random_normal", "random_normal_like", "random_uniform", "random_uniform_like"]
@@ -60,8 +60,8 @@ def random_normal_like(
 ) -> jax.Array:
     """`random_normal` in the shape of `input`.
 
-    input: any array; only its shape and dtype are used. dtype: static; None takes that of input. The others: as in
-    `random_normal`, which raises the same errors.
+    input: any array; only its shape and dtype are used. dtype: static; None takes that of input. mean, scale, seed, rng
+    and errors: as in `random_normal`.
     Source: ONNX RandomNormalLike, opsets 1–22.
 
     >>> random_normal_like(np.zeros((2, 3), np.float32), seed=0.0).shape
@@ -82,7 +82,7 @@ def random_uniform(
 ) -> jax.Array:
     """Numbers of a uniform distribution between `low` and `high`.
 
-    shape: static, the shape of the result. dtype: static, its floating-point type; a number rounded to it may be `high`
+    shape: static, the shape of the result. dtype: static, its floating-point type; rounding to it may give `high`
     itself. seed, rng: sources of the random key; one is needed, and `rng` takes precedence.
     Raises ArgumentError without a key and for a negative size, DTypeError for a type that is not floating-point.
     Source: ONNX RandomUniform, opsets 1–22.
@@ -105,8 +105,8 @@ def random_uniform_like(
 ) -> jax.Array:
     """`random_uniform` in the shape of `input`.
 
-    input: any array; only its shape and dtype are used. dtype: static; None takes that of input. The others: as in
-    `random_uniform`, which raises the same errors.
+    input: any array; only its shape and dtype are used. dtype: static; None takes that of input. high, low, seed, rng
+    and errors: as in `random_uniform`.
     Source: ONNX RandomUniformLike, opsets 1–22.
 
     >>> random_uniform_like(np.zeros((2, 3), np.float32), seed=0.0).shape
@@ -135,8 +135,8 @@ def bernoulli(
     if kind.kind in "USTOc" or kind.name in SUB_BYTE:
         raise DTypeError(f"bernoulli: `dtype` is {kind.name}; it must be real numbers of 8 bits or more, or booleans")
     key = random_key("bernoulli", rng, seed)
-    # The text and the test suite say that `input` is the probability of 1. In the function body of the standard, which
-    # onnxruntime runs, it is that of 0.
+    # By the text and the test suite of the standard, `input` is the probability of 1. In its function body, which
+    # onnxruntime runs, `input` is the probability of 0.
     ones = jax.random.bernoulli(key, lax.convert_element_type(x, accumulation_type(x.dtype)), x.shape)
     return lax.convert_element_type(ones, canonical(kind))
 
@@ -159,7 +159,7 @@ def multinomial(
     (x,) = floating("multinomial", input=input)
     if x.ndim != 2 or (isinstance(x.shape[1], int) and x.shape[1] == 0):
         raise ShapeError(
-            f"multinomial: `input` of {shape_text(x.shape)} must be (batch, classes), with a class at least"
+            f"multinomial: `input` of {shape_text(x.shape)} must be (batch, classes), with at least one class"
         )
     count = integer("multinomial", "sample_size", sample_size, least=1)
     check_counts("multinomial", "sample_size", count)
@@ -175,7 +175,7 @@ def multinomial(
 def _classes(operands: tuple[Any, Any], count: int, dtype: np.dtype) -> jax.Array:
     x, key = operands
     wide = lax.convert_element_type(x, accumulation_type(x.dtype))
-    # One sample after the other: a table of samples and classes would not fit for a large vocabulary.
+    # Samples are drawn one after the other: a table of samples and classes would not fit for a large vocabulary.
     drawn = lax.map(lambda k: jax.random.categorical(k, wide), jax.random.split(key, count))
     return assert_sizes("multinomial", lax.convert_element_type(drawn.T, dtype), (x.shape[0], count), dtype)
 

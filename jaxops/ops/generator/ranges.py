@@ -61,9 +61,9 @@ def range(start: Static, limit: Static, delta: Static, *, stash_type: ElementTyp
         bounded("range", (count,), np.dtype(np.int64).itemsize)
         return (first + np.arange(count, dtype=np.int64) * step).astype(dtype)
     if not all(np.isfinite(v) for v in (first, last, step)):
-        raise ArgumentError(f"range: {first}, {last} and {step} must be finite")
+        raise ArgumentError(f"range: `start` {first}, `limit` {last} and `delta` {step} must be finite")
     length = (float(last) - float(first)) / float(step)
-    # Of subnormal steps, or of numbers far apart, the quotient may be infinite.
+    # For a subnormal step, or for numbers far apart, the quotient may be infinite.
     count = max(math.ceil(min(length, 2.0**64)), 0)
     bounded("range", (count,), np.dtype(np.int64).itemsize)
     return (first + np.arange(count).astype(first.dtype) * step).astype(dtype)
@@ -79,7 +79,7 @@ def _symbolic(start: Dim, limit: Dim, delta: Dim) -> Any:
     try:
         count = of_sizes.larger(-((start - limit) // delta), 0)
     except Undecided as error:
-        raise SizeError(f"range: whether the step {delta} is 0 depends on a symbolic size", delta) from error
+        raise SizeError(f"range: the step `delta` must not be 0, but {delta} may be 0", delta) from error
     if isinstance(count, int):
         return static_array(
             np.array([start + i * delta for i in builtins.range(count)], object), np.array(start, object)

@@ -58,11 +58,11 @@ def decoded(subject: str, data: bytes, mode: str) -> np.ndarray:
         raise UnsupportedError(f"{subject}: decoding needs Pillow; {install('image')}") from error
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's own, about damage that it can live with
+            warnings.simplefilter("ignore")  # Pillow warns about damage that does not keep it from decoding
             with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
                 pixels = _pixels(image, mode)
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        # Pillow raises all of these for damaged files; the first names an object in memory.
+        # Pillow raises all of these for damaged files; the text of the first one shows the address of an object.
         reason = "its format is unknown" if isinstance(error, UnidentifiedImageError) else error
         raise ArgumentError(f"{reason}; it must be a whole file in one of the formats {', '.join(_FORMATS)}") from error
     return pixels[:, :, None] if pixels.ndim == 2 else pixels

@@ -35,7 +35,7 @@ def equal(a: A, b: A) -> A:
 
 
 def _equal(a: Any, b: Any) -> Any:
-    return np.asarray(np.equal(a, b), bool)  # of strings it is an array of objects
+    return np.asarray(np.equal(a, b), bool)  # for strings np.equal gives an array of objects
 
 
 @tracks_sizes
@@ -105,7 +105,10 @@ def _compared(
     static_fn: Callable[..., Any],
     traced_fn: Callable[..., Any],
 ) -> Any:
-    """fact: the comparison of two sizes. Where the value of one decides, the program does when it runs."""
+    """Compares element by element. fact: the comparison of two sizes.
+
+    If the value of a symbolic size decides the answer, the program compares when it runs.
+    """
     if not symbolic(*arrays):
         return broadcast_reduce(arrays, op, static_fn, traced_fn)
     try:

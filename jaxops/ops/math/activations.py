@@ -57,7 +57,7 @@ Approximation = Literal["none", "tanh"]
 def relu(x: A) -> A:
     """max(x, 0), element by element; NaN stays, and the derivative at 0 is 0.
 
-    x: any shape, signed numbers. Returns the same shape and dtype.
+    x: any shape, real numbers. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Relu, opsets 1–14.
 
     >>> relu(jnp.array([-1.0, 2.0]))
@@ -79,7 +79,7 @@ def _not_below_zero(x: np.ndarray) -> np.ndarray:
 def leaky_relu(x: Array, *, alpha: float = 0.01) -> jax.Array:
     """x where it is not negative, else alpha · x.
 
-    x: any shape, floating-point. Returns the same shape and dtype.
+    x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX LeakyRelu, opsets 1–16.
 
     >>> leaky_relu(jnp.array([-1.0, 2.0]), alpha=0.5)
@@ -118,7 +118,7 @@ def _prelu(arrays: tuple[jax.Array, ...]) -> jax.Array:
 def elu(x: Array, *, alpha: float = 1.0) -> jax.Array:
     """x where it is not negative, else alpha · (eˣ - 1).
 
-    x: any shape, floating-point. Returns the same shape and dtype.
+    x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Elu, opsets 1–22.
 
     >>> elu(jnp.array([-1000.0, 2.0]))
@@ -148,7 +148,7 @@ def celu(x: Array, *, alpha: float = 1.0) -> jax.Array:
 def selu(x: Array, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> jax.Array:
     """gamma · x where it is positive, else gamma · alpha · (eˣ - 1).
 
-    x: any shape, floating-point. Returns the same shape and dtype.
+    x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Selu, opsets 1–22.
 
     >>> selu(jnp.array([-1000.0, 2.0]), alpha=2.0, gamma=3.0)
@@ -174,7 +174,7 @@ def _times(x: jax.Array, factor: float) -> jax.Array:
 def gelu(x: Array, *, approximate: Approximation = "none") -> jax.Array:
     """x · Φ(x), with Φ the distribution function of the normal distribution.
 
-    x: any shape, floating-point. Returns the same shape and dtype.
+    x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
     approximate: 'none' computes ½x(1 + erf(x/√2)), 'tanh' ½x(1 + tanh(√(2/π)(x + 0.044715x³))).
     Raises ArgumentError for another value.
     Source: ONNX Gelu, opset 20.
@@ -195,7 +195,7 @@ def _gelu(x: jax.Array, approximate: bool) -> jax.Array:
 def sigmoid(x: Array) -> jax.Array:
     """1 / (1 + e⁻ˣ), element by element.
 
-    x: any shape, floating-point. Returns the same shape and dtype.
+    x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Sigmoid, opsets 1–13.
 
     >>> sigmoid(jnp.array([0.0]))
@@ -207,7 +207,7 @@ def sigmoid(x: Array) -> jax.Array:
 def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> jax.Array:
     """max(0, min(1, alpha · x + beta)).
 
-    x: any shape, floating-point. Returns the same shape and dtype.
+    x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX HardSigmoid, opsets 1–22.
 
     >>> hard_sigmoid(jnp.array([-9.0, 0.0, 9.0]))
@@ -226,7 +226,7 @@ def _hard_sigmoid(x: jax.Array, alpha: float, beta: float) -> jax.Array:
 def hard_swish(x: Array) -> jax.Array:
     """x · max(0, min(1, x / 6 + ½)).
 
-    x: any shape, floating-point. Returns the same shape and dtype.
+    x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX HardSwish, opsets 14–22.
 
     >>> hard_swish(jnp.array([-9.0, 3.0]))
@@ -243,7 +243,7 @@ def _hard_swish(x: jax.Array) -> jax.Array:
 def swish(x: Array, *, alpha: float = 1.0) -> jax.Array:
     """x · sigmoid(alpha · x).
 
-    x: any shape, floating-point. Returns the same shape and dtype.
+    x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Swish, opset 24.
 
     >>> swish(jnp.array([0.0, 100.0]))
@@ -278,7 +278,7 @@ def swiglu(a: Array, b: Array, *, alpha: float = 1.0) -> jax.Array:
 def mish(x: Array) -> jax.Array:
     """x · tanh(ln(1 + eˣ)).
 
-    x: any shape, floating-point. Returns the same shape and dtype.
+    x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Mish, opsets 18–22.
 
     >>> mish(jnp.array([0.0, 100.0]))
@@ -295,7 +295,7 @@ def _mish(x: jax.Array) -> jax.Array:
 def softplus(x: Array) -> jax.Array:
     """ln(eˣ + 1), without overflow.
 
-    x: any shape, floating-point. Returns the same shape and dtype.
+    x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Softplus, opsets 1–22.
 
     >>> softplus(jnp.array([-1000.0, 1000.0]))
@@ -312,7 +312,7 @@ def _softplus(x: jax.Array) -> jax.Array:
 def softsign(input: Array) -> jax.Array:
     """x / (1 + |x|), element by element.
 
-    input: any shape, floating-point. Returns the same shape and dtype.
+    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Softsign, opsets 1–22.
 
     >>> softsign(jnp.array([-1.0, 3.0]))
@@ -329,7 +329,7 @@ def _softsign(x: jax.Array) -> jax.Array:
 def tanh(input: Array) -> jax.Array:
     """The hyperbolic tangent of each element.
 
-    input: any shape, floating-point. Returns the same shape and dtype.
+    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Tanh, opsets 1–13.
 
     >>> tanh(jnp.array([0.0, 100.0]))
@@ -341,7 +341,7 @@ def tanh(input: Array) -> jax.Array:
 def thresholded_relu(x: Array, *, alpha: float = 1.0) -> jax.Array:
     """x where it is above alpha, else 0.
 
-    x: any shape, floating-point. Returns the same shape and dtype.
+    x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX ThresholdedRelu, opsets 10–22.
 
     >>> thresholded_relu(jnp.array([0.5, 2.0]))

@@ -25,7 +25,7 @@ TRAITS = Traits(foldable=True, grows=True)
 
 
 def _operands(op: str, values: Sequence[Any]) -> tuple[Any, ...]:
-    """Numbers of one type, constants among traced floats hidden."""
+    """Operands of one type of numbers. Constants beside traced floats are hidden from XLA; see `hidden`."""
     arrays = operands(op, values, "numbers")
     if not (is_float(arrays[0].dtype) and any(isinstance(x, Tracer) for x in values)):
         return arrays
@@ -61,7 +61,7 @@ def sub(a: Bias[A], b: Bias[A]) -> A:
 
 
 def _scales(operands: Sequence[Any], result: Any, attributes: Any) -> bool:
-    """False for a factor of 0 and 1 alone, which gives a zero of some shape, or what a mask selects."""
+    """False if a factor holds nothing but 0 and 1: it makes zeros of some shape, or is a mask."""
     return not any(isinstance(x, np.ndarray) and np.isin(x, (0, 1)).all() for x in operands)
 
 
@@ -98,11 +98,11 @@ def div(a: A, b: A) -> A:
 
 
 def _quotient(a: Any, b: Any) -> Any:
-    """a / b for a `b` that XLA may know to be one number, by whose reciprocal it would multiply."""
+    """a / b where XLA may see that `b` is one number; it would multiply by the reciprocal of that number."""
     if not jnp.issubdtype(a.dtype, jnp.floating):
         return lax.div(a, b)
     work = accumulation_type(a.dtype)
-    # XLA would make x / (b * c) of (x / b) / c, where b * c may overflow. It does not see that nothing is added.
+    # XLA would turn (x / b) / c into x / (b * c), where b * c may overflow. Adding a hidden -0.0 between prevents that.
     between = hidden(np.array(-0.0, work))
     result = quotient(lax.convert_element_type(a, work) + between, lax.convert_element_type(b, work))
     return lax.convert_element_type(result, a.dtype)
@@ -162,7 +162,7 @@ def _floor_mod(a: jax.Array, b: jax.Array) -> jax.Array:
     modulus = lax.select(opposite, lax.add(remainder, b), remainder)
     if not is_float(a.dtype):
         return modulus
-    # A zero result has the sign of b (ONNX Mod-28), and the derivative of any other.
+    # A zero result has the sign of b (ONNX Mod-28), and the same derivative as any other result.
     signed = lax.select(lax.lt(b, zero), lax.neg(zero), zero)
     exact = lax.stop_gradient(modulus)
     return lax.select(lax.eq(modulus, zero), signed - (exact - modulus), modulus)
@@ -224,7 +224,7 @@ def _traced_pow(x: jax.Array, y: jax.Array) -> jax.Array:
         wide = np.promote_types(x.dtype, y.dtype) if is_float(y.dtype) else x.dtype
         base, power = x.astype(wide), y.astype(wide)
         zero = lax.full_like(base, 0)
-        # 0**0 is 1 as 1**0 is, whose derivatives are zero and not NaN.
+        # 0**0 is computed as 1**0, which is 1 too, and whose derivatives are 0 instead of NaN.
         both = lax.bitwise_and(lax.eq(base, zero), lax.eq(power, zero))
         return lax.pow(lax.select(both, lax.full_like(base, 1), base), power).astype(x.dtype)
     if is_float(y.dtype):
@@ -276,7 +276,7 @@ def mean(inputs: Sequence[Array]) -> Array:
 def neg(x: A) -> A:
     """-x, element by element.
 
-    x: any shape, signed numbers. Returns the same shape and dtype.
+    x: any shape, signed numbers. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Neg, opsets 1–13.
 
     >>> neg(np.array([1, -2]))
@@ -288,7 +288,7 @@ def neg(x: A) -> A:
 def abs(x: A) -> A:
     """The absolute value of each element; the derivative at 0 is 0.
 
-    x: any shape, numbers. Returns the same shape and dtype.
+    x: any shape, numbers. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Abs, opsets 1–13.
 
     >>> abs(np.array([1, -2]))
@@ -309,7 +309,7 @@ def _traced_abs(x: Any) -> Any:
 def sign(input: A) -> A:
     """1 for a positive element, -1 for a negative one, 0 for zero; NaN stays.
 
-    input: any shape, numbers. Returns the same shape and dtype.
+    input: any shape, numbers. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Sign, opsets 9–13.
 
     >>> sign(np.array([5, 0, -2]))

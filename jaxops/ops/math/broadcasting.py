@@ -21,8 +21,9 @@ TRAITS = Traits(kind="movement", foldable=True)
 def expand(input: A, shape: StaticInts) -> A:
     """Broadcasts `input` against `shape`, in both directions: the result may be larger than `shape`.
 
-    input: any dtype. shape: static, 1-D integers or one integer; a 1 keeps the size of the input.
-    Raises ShapeError when the two do not broadcast.
+    input: any dtype. shape: static, 1-D integers or one integer; a 1 keeps the size of the input. Returns the dtype of
+    input, of the common shape.
+    Raises ShapeError when the two do not broadcast, ArgumentError for a negative size.
     Source: ONNX Expand, opsets 8–13.
 
     >>> expand(np.zeros((3, 1)), (2, 1, 6)).shape
@@ -37,7 +38,7 @@ def _expand(input: Array, shape: Sizes) -> Array:
     if negative:
         raise ArgumentError(f"expand: `shape` {shape} holds {negative[0]}; sizes must not be negative")
     sizes = sizes_of.countable("expand", broadcast("expand", input.shape, shape))
-    bounded("expand", sizes, input.dtype.itemsize, computed=False)  # of NumPy it is a view
+    bounded("expand", sizes, input.dtype.itemsize, computed=False)  # NumPy's result is a view
     input = traced_for_sizes(input, sizes)
     if isinstance(input, np.ndarray):
         return np.broadcast_to(input, sizes)

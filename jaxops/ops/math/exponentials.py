@@ -55,7 +55,7 @@ def log(input: A) -> A:
 
 
 def _log(x: jax.Array) -> jax.Array:
-    # Else XLA makes x of the logarithm of exp(x), which may have overflowed.
+    # Without the barrier, XLA would replace log(exp(x)) by x, even where exp(x) has overflowed.
     return lax.log(lax.optimization_barrier(x))
 
 
@@ -64,7 +64,7 @@ def erf(input: Array) -> jax.Array:
     """The error function of each element.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
-    Source: ONNX Erf, opsets 9–13 (integers before 13: see its adapter).
+    Source: ONNX Erf, opsets 9–13 (integers, too, before 13: only as `jaxops.onnx.opset(9).Erf` and in files).
 
     >>> erf(jnp.array([0.0]))
     Array([0.], dtype=float32)

@@ -105,7 +105,7 @@ def _bound(name: str, data: Array, bound: Any) -> Array | None:
         ends = jnp.finfo(data.dtype)
         return np.asarray(ends.min if name == "min" else ends.max, data.dtype)
     x = array(bound)
-    if x.ndim > 1 or x.size != 1:  # onnxruntime accepts one axis
+    if x.ndim > 1 or x.size != 1:  # like onnxruntime, accept the shape (1,), too
         raise ShapeError(f"clip: `{name}` must be a scalar, got shape {shape_text(x.shape)}")
     x = x.reshape(())
     if not isinstance(x, np.ndarray) or x.dtype == data.dtype or is_symbolic(x) or is_symbolic(data):
@@ -128,6 +128,6 @@ def _bound(name: str, data: Array, bound: Any) -> Array | None:
             kind = f"{kind}, which stands for {x.dtype.name} while x64 is off,"
             hint = "turn it on with jax.config.update('jax_enable_x64', True)"
         raise OutOfRangeError(
-            f"clip: `{name}` is {x}, which every element becomes, but {kind} does not hold it; {hint}"
+            f"clip: `{name}` is {x}, so every element would become {x}, but {kind} does not hold that number; {hint}"
         )
-    return np.asarray(within, data.dtype)  # of one number NumPy's clip makes a scalar
+    return np.asarray(within, data.dtype)  # for one number np.clip returns a scalar

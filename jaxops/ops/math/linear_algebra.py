@@ -127,7 +127,8 @@ def einsum(inputs: Sequence[Array], *, equation: str) -> jax.Array:
     inputs: numbers of one dtype. Returns that dtype, of the sizes that the output term names.
     equation: one term per operand, of letters and at most one '...' (axes that broadcast); letters missing after '->'
     are summed over. Without '->', the output is '...' and then the letters that occur once, in ASCII order.
-    Raises ArgumentError for a malformed equation, ShapeError when it does not fit the operands.
+    Raises ArgumentError for a malformed equation, ShapeError when it does not fit the operands, DTypeError when their
+    dtypes differ, SignatureError without operands.
     Source: ONNX Einsum, opsets 12–28.
 
     >>> einsum([jnp.ones((2, 3, 4)), jnp.ones((2, 4, 5))], equation="bij, bjk -> bik").shape

@@ -10,10 +10,9 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxops.attributes import integer, one_of
-from jaxops.dtypes import accumulation_type, as_traced, floating, require_integers
+from jaxops.dtypes import accumulation_type, as_traced, at_least_int32, floating, require_integers
 from jaxops.errors import BoundsError, ShapeError, shape_text
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.math.softmax_like import log_softmax
@@ -39,8 +38,9 @@ def negative_log_likelihood_loss(
 
     input: (N, C, d1, …), floats, the log-probabilities of C classes. target: (N, d1, …), integers in [0, C), the
     classes. weight: (C,), a factor for each class; None means 1. ignore_index: static, any integer; samples with this
-    target are ignored. Returns (N, d1, …) for the reduction 'none', else one number, in input's dtype: 'sum' or 'mean',
-    the sum divided by the total weight of the samples that are not ignored; NaN if all are.
+    target are ignored. reduction: 'none' returns the loss of each sample, (N, d1, …); 'sum' returns one number; 'mean'
+    returns the sum divided by the total weight of the samples that are not ignored, NaN if all are ignored.
+    Returns the dtype of input.
     Raises BoundsError for an out-of-range static target; a traced one makes the loss NaN. Raises ShapeError,
     DTypeError, ArgumentError for another reduction.
     Source: ONNX NegativeLogLikelihoodLoss, opsets 12–22.
@@ -66,9 +66,9 @@ def softmax_cross_entropy_loss(
 ) -> Any:
     """`negative_log_likelihood_loss` of the `log_softmax` of scores.
 
-    scores: (N, C, d1, …), floats. labels, weights: the target and weight of that function; ignore_index, reduction:
-    as in that function. Returns the loss; with `return_log_prob` (loss, log-probabilities), the second in the shape and
-    dtype of scores. Raises the same errors.
+    scores: (N, C, d1, …), floats. labels, weights: `target` and `weight` of `negative_log_likelihood_loss`;
+    ignore_index, reduction, errors: as there. Returns the loss; with `return_log_prob` (loss, log-probabilities), the
+    second in the shape and dtype of scores.
     Source: ONNX SoftmaxCrossEntropyLoss, opsets 12–13.
 
     >>> softmax_cross_entropy_loss(jnp.array([[0.0, 1000.0]]), np.array([0])).item()
@@ -83,7 +83,10 @@ def softmax_cross_entropy_loss(
 
 
 def _check_samples(op: str, names: tuple[str, str, str], scores: Sizes, labels: Sizes, weights: Sizes | None) -> Sizes:
-    """(N, d1, …) of scores (N, C, d1, …): the sizes of the labels; weights are (C,). `names`: of the three operands."""
+    """The sizes (N, d1, …) of the labels for scores (N, C, d1, …). names: of the three operands.
+
+    Raises ShapeError for labels of other sizes, or for weights that are not (C,).
+    """
     if len(scores) < 2:
         raise ShapeError(f"{op}: `{names[0]}` of {shape_text(scores)} must be (N, C) or (N, C, d1, …)")
     per_sample = (scores[0], *scores[2:])
@@ -128,16 +131,15 @@ def _loss(operands: tuple[Any, Any, Any], ignored: int | None, reduction: LossRe
     x, labels, weights = operands
     work = accumulation_type(*(v.dtype for v in (x, weights) if v is not None))
     counts = None if ignored is None else labels != jnp.asarray(ignored, labels.dtype)
-    if jnp.iinfo(labels.dtype).bits < 32:
-        labels = lax.convert_element_type(labels, np.int32)  # int32 holds the number of classes
-    # Out-of-range labels read NaN, so no negative label may count from the end.
+    labels = at_least_int32(labels)
+    # Out-of-range labels read NaN. Negative ones must not count from the end, so they become C, which is out of range.
     labels = jnp.where(labels < 0, jnp.asarray(x.shape[1], labels.dtype), labels)
     loss = -_pick(x, labels, work)
     if weights is not None:
         check_inhabited("`weights`", weights.shape, (0,), labels.shape)
     factor: Any = None if weights is None else jnp.take(weights.astype(work), labels, mode="fill")
     if counts is not None:
-        # Before the multiplication, so that neither NaN nor infinity reaches a gradient.
+        # Ignored losses become 0 before the multiplication, so that neither NaN nor infinity reaches a gradient.
         loss = jnp.where(counts, loss, jnp.zeros_like(loss))
         factor = counts.astype(work) if factor is None else jnp.where(counts, factor, jnp.zeros_like(factor))
     if weights is not None:

@@ -40,9 +40,9 @@ def matmul_integer(
 
 @jit_if_concrete
 def quantized_product(operands: tuple[Any, ...], op: str) -> jax.Array:
-    """The product of matrices a and b without their zero points, in int32, or float32.
+    """The matrix product (a - a_zero) · (b - b_zero): int32 for integers, float32 for 8-bit floats.
 
-    operands: a, b, the zero point of a and that of b, or None.
+    operands: a, b, and their zero points; None for a zero point of 0.
     """
     a, b, a_zero, b_zero = operands
     sizes = sizes_of.matmul(a.shape, b.shape, op)
@@ -75,7 +75,7 @@ def qlinear_matmul(
     (M,) or (…, M, 1), the zero point in the type of a. b_scale, b_zero_point: a scalar, (N,) or (…, 1, N).
     y_scale, y_zero_point: a scalar. Scales are floats of 16 bits or more.
     Returns: the type of y_zero_point, rounded half to even and saturated. Integers have an exact product, which is
-    multiplied by a_scale · b_scale / y_scale in float32, where the text leaves the precision open, as in onnxruntime.
+    multiplied by a_scale · b_scale / y_scale in float32, as in onnxruntime; the standard leaves this precision open.
     Raises ShapeError when the shapes do not fit, DTypeError for other types.
     Source: ONNX QLinearMatMul, opsets 10–21.
 
@@ -99,7 +99,7 @@ def _qlinear_matmul(operands: tuple[jax.Array, ...]) -> jax.Array:
     columns = b_by.reshape(sizes_of_scales.of_columns(op, "b_scale", b.shape, b_by.shape))
     sizes_of_scales.single(op, "y_scale", y_by.shape)
     sizes_of_scales.single(op, "y_zero_point", y_zero.shape)
-    # Without the axes that a row or a column lacks there is one scale.
+    # The product lacks an axis for each 1-D operand, so the scales of the other operand lose that axis, too.
     if min(a.ndim, b.ndim) == 1:
         rows, columns = _without_axis(rows, -1, b.ndim == 1), _without_axis(columns, -2, a.ndim == 1)
     return requantized(product, rows, columns, y_by, y_zero)

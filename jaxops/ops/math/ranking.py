@@ -22,8 +22,9 @@ def top_k(x: Array, k: Static, *, axis: int = -1, largest: int = 1, sorted: int 
     """The k largest, or smallest, elements along `axis`, and their indices.
 
     x: numbers. k: static, one integer in [0, d]. Returns (values, indices), the latter of type int64.
-    Sorted, the largest (or smallest) first; equal elements, 0 and -0 among them, keep their order. A NaN counts as
-    infinity. `sorted` 0 allows any order and gives the same one.
+    largest: 1 takes the largest elements, 0 the smallest. Both results are sorted, the largest (or smallest) first;
+    equal elements, such as 0 and -0, keep their order. A NaN counts as infinity. sorted: has no effect; with 0 the
+    standard allows any order.
     Raises ShapeError for a k out of range, AxisError, DTypeError.
     Source: ONNX TopK, opsets 1–24.
 

@@ -34,11 +34,11 @@ def dft(
 
     input: (…, 1), real, or (…, 2), complex; floats. axis: static, any but the last one; by default the one before it.
     dft_length: static, the number N of points: the axis is cropped or padded with zeros at its end; by default its
-    size. A symbolic one is at most 16,384, as XLA transforms numbers of points only: that transform is a product with
-    the matrix of e^(-2πikn/N).
+    size. A symbolic N may be at most 16,384: XLA has no fast transform for it, so the input is multiplied by the matrix
+    of e^(-2πikn/N).
     inverse: 1 changes the sign of the exponent and divides by N. onesided: 1 gives only the first N // 2 + 1 points of
-    the transform of a real input. With `inverse` too it takes such points, complex, and returns the real signal;
-    dft_length is by default 2 · (size - 1) then.
+    the transform of a real input. With inverse=1 and onesided=1, the input is such points, complex, the result is the
+    real signal, and dft_length is by default 2 · (size - 1).
     Returns (…, 2), or (…, 1) for a real signal, in the dtype of input.
     Raises ShapeError, AxisError, ArgumentError for a complex input where a real one is needed, DTypeError.
     Source: ONNX DFT, opsets 17–20.
@@ -50,7 +50,10 @@ def dft(
     pairs = sizes_of.is_complex("dft", "input", x.shape)
     along = resolve_axis("dft", -2 if axis is None else axis, x.ndim)
     if along == x.ndim - 1:
-        raise AxisError(f"dft: `axis` {along} is the last of {shape_text(x.shape)}, which holds complex numbers")
+        raise AxisError(
+            f"dft: `axis` {along} is the last axis of {shape_text(x.shape)}, which holds the parts of complex numbers; "
+            f"give another axis"
+        )
     inverted, half = flag("dft", "inverse", inverse), flag("dft", "onesided", onesided)
     if half and inverted != pairs:
         kind = "a complex input, (…, 2)" if inverted else "a real input, (…, 1)"
@@ -82,11 +85,11 @@ def _by_matrix(x: Any, axis: int, count: Dim, inverse: bool, onesided: bool) -> 
     shape = (x.shape[axis], half if onesided and not inverse else count)
     rows, columns = (lax.broadcasted_iota(np.int32, shape, k) for k in range(2))
     points = jnp.asarray(count, np.int32)
-    # The angle is reduced among integers: a float32 would lose it.
+    # The angle is reduced modulo N as an integer: float32 does not hold the product of a row and a column exactly.
     angles = lax.convert_element_type(rows * columns % points, dtype) * (2 * math.pi / points.astype(dtype))
     weights = (rows < (jnp.asarray(half, np.int32) if onesided and inverse else points)).astype(dtype)
     if inverse:
-        mirrored = (rows > 0) & (2 * rows != points) if onesided else np.False_  # points that stand for two
+        mirrored = (rows > 0) & (2 * rows != points) if onesided else np.False_  # each stands for its mirror image, too
         weights = jnp.where(mirrored, 2 * weights, weights) / points.astype(dtype)
     parts = jnp.moveaxis(lax.convert_element_type(x, dtype), axis, -1)
     real, imaginary = (jnp.matmul(parts, weights * fn(angles), precision="highest") for fn in (jnp.cos, jnp.sin))
@@ -146,7 +149,7 @@ def stft(
     step = integer("stft", "frame_step", frame_step, least=1)
     each = None if frame_length is None else integer("stft", "frame_length", frame_length)
     count, each = sizes_of.frames("stft", x.shape[1], step, factors[0].shape if factors else None, each)
-    # A step beyond 32 bits is one between frames of which there is one.
+    # With a single frame the step has no effect, and it may be too large for 32 bits.
     return _stft((x, *factors), count, each, 1 if isinstance(count, int) and count == 1 else step, half)
 
 
@@ -156,7 +159,7 @@ def _stft(arrays: tuple[Any, ...], count: Any, each: int, step: int, onesided: b
     values = _numbers(x)
     starts = lax.broadcasted_iota(np.int32, (count, each), 0) * step
     samples = starts + lax.broadcasted_iota(np.int32, (count, each), 1)
-    rows = jnp.take(values, samples, axis=1, mode="clip")  # all inside
+    rows = jnp.take(values, samples, axis=1, mode="clip")  # all indices are in range
     rows = assert_sizes("stft", rows, (x.shape[0], count, each), values.dtype)
     for factor in factors:
         rows = rows * lax.convert_element_type(factor, rows.dtype)[None, None]
@@ -175,8 +178,9 @@ def mel_weight_matrix(
 ) -> np.ndarray:
     """The matrix that sums a onesided spectrum in mel bands: triangular filters with a peak of 1.
 
-    All operands are static numbers: how many bands; the length of the transform; samples in a second; the edges of the
-    lowest and of the highest band. mel(f) = 2595 · log₁₀(1 + f / 700).
+    All operands are static numbers. num_mel_bins: how many bands. dft_length: the length of the transform. sample_rate:
+    samples in a second. lower_edge_hertz, upper_edge_hertz: the edges of the lowest and of the highest band. The mel
+    scale is 2595 · log₁₀(1 + f / 700).
     Returns a static array (dft_length // 2 + 1, num_mel_bins) of output_datatype, a type of numbers.
     Raises ArgumentError for a number outside its range, DTypeError, StaticError.
     Source: ONNX MelWeightMatrix, opset 17.

@@ -55,11 +55,11 @@ def _softmax(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def _in_digits(x: Any, dtype: Any) -> Any:
-    """float32 rounded to the digits of float16 where that is the type of the operand; x as it is for another.
+    """Rounds float32 numbers to the digits of float16 if `dtype` is float16; returns x unchanged for another type.
 
-    In the standard's function body each step has the type of the input, and a case of its suite sees that of float16:
-    rounded once, two of its elements are off. The range stays that of float32, or the sum of 65,520 equal numbers
-    would be infinite, and small exponentials would lose their digits.
+    In the standard's function body each step has the type of the input, and a case of its test suite shows it for
+    float16: with one rounding at the end, two of its elements are wrong. The range stays that of float32. Otherwise the
+    sum of 65,520 equal numbers would be infinite, and small exponentials would lose their digits.
     """
     return lax.reduce_precision(x, 8, 10) if dtype == np.float16 else x
 
@@ -67,7 +67,7 @@ def _in_digits(x: Any, dtype: Any) -> Any:
 def log_softmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> jax.Array:
     """The logarithm of `softmax`, computed without overflow or underflow.
 
-    input: floats. Returns an array like it. axes: as in `softmax`. Raises AxisError, DTypeError.
+    input: floats. Returns an array like it. axis, axes: as in `softmax`. Raises AxisError, DTypeError.
     Source: ONNX LogSoftmax, opset 13; with `axes` also opsets 1–11.
 
     >>> log_softmax(jnp.array([0.0, 1000.0])).tolist()
@@ -87,7 +87,8 @@ def _log_softmax(x: Any, axes: tuple[int, ...]) -> Any:
 def hardmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> jax.Array:
     """1 at the first maximum along `axis`, 0 elsewhere.
 
-    input: floats; a NaN counts as the maximum. axes: as in `softmax`. Raises AxisError, DTypeError.
+    input: floats; a NaN counts as the maximum. Returns an array like it. axes: as in `softmax`.
+    Raises AxisError, DTypeError.
     Source: ONNX Hardmax, opset 13; with `axes` also opsets 1–11.
 
     >>> hardmax(jnp.array([1.0, 3.0, 3.0])).tolist()

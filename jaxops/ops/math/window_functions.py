@@ -21,8 +21,8 @@ TRAITS = Traits(foldable=True)
 def hann_window(size: Static, *, output_datatype: ElementType = np.float32, periodic: int = 1) -> Array:
     """The window 0.5 - 0.5 · cos(2πk/N).
 
-    size: static, one integer >= 0, the number n of factors. periodic: 1 for N = n, a period of the window; 0 for
-    N = n - 1, a window that is the same from both ends; one factor is NaN then.
+    size: static, one integer >= 0, the number n of factors. periodic: 1 for N = n, one period; 0 for N = n - 1, a
+    symmetric window, which is NaN if n is 1.
     output_datatype: a type of real numbers; integers are rounded towards zero.
     Returns a static array (n,), unless the size is symbolic. Raises ArgumentError for a negative size, DTypeError.
     Source: ONNX HannWindow, opset 17.
@@ -66,7 +66,8 @@ def _window(op: str, size: Any, dtype: Any, periodic: int, factors: tuple[float,
         bounded(op, (count,), np.dtype(np.float64).itemsize)
         with np.errstate(invalid="ignore"):
             values = _factors(np, np.arange(count), np.float64(count if is_periodic else count - 1), factors)
-            # As in the standard's body they are float32 numbers; so a peak of 1 - 1e-16 is the integer 1.
+            # As in the standard's function body, factors are float32 numbers first: a peak of 1 - 1e-16 becomes the
+            # integer 1.
             return (values if kind == np.float64 else values.astype(np.float32)).astype(kind)
     work = canonical(np.float64 if kind == np.float64 else np.float32)
     values = _factors(jnp, lax.iota(work, count), jnp.asarray(count if is_periodic else count - 1, work), factors)

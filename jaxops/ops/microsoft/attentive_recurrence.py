@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import flag, integer
-from jaxops.dtypes import as_traced, floats_of_one_type
+from jaxops.dtypes import as_traced, at_least_int32, floats_of_one_type
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.recurrent.gate_activations import Activation, resolve
@@ -140,7 +140,7 @@ def attn_lstm(
         wrong = rows[(rows < 1) | (rows > memory)]
         if wrong.size:
             raise ArgumentError(f"{op}: `memory_seq_lens` holds {wrong[0]}; the memory has 1 to {memory} rows")
-    operands = (*arrays.values(), None if rows is None else as_traced(rows), lens)
+    operands = (*arrays.values(), None if rows is None else at_least_int32(as_traced(rows)), lens)
     return _layer(operands, variant, functions, None if clip is None else float(clip), direction, size)
 
 

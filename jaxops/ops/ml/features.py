@@ -22,20 +22,20 @@ from jaxops.shapes.arithmetic import must_agree
 from jaxops.signature import operator
 from jaxops.static import Array, Dim, Ints, Sizes, array, jit_if_concrete
 
-# Up to this many known indices are slices. XLA makes one loop of gathers and their readers: the 495 polynomial
-# features of eight start in 3.2 s then, not in 0.9, and take three times as long.
+# Up to this many static indices are read by slices. XLA would make one loop of many gathers and their readers: with
+# gathers, the 495 polynomial features of eight columns start in 3.2 s, not in 0.9, and take three times as long.
 _FEW = 8
 
 
 @operator(foldable=True)
 def array_feature_extractor(x: Array, y: Array) -> Any:
-    """The elements of the last axis at the indices.
+    """The elements of the last axis at the indices `y`.
 
     x: (…, features), any dtype; strings are static. y: integers, any shape, their order is that of the result; negative
     ones count from the end, as in the reference evaluator of the standard. Returns (…, y.size) in x's dtype, and
     (1, y.size) for x with one axis, as onnxruntime does. Strings at traced indices are NumPy strings outside of `jit`,
     and `ChosenStrings` inside.
-    Raises BoundsError for a static index outside, ShapeError for x without axes, DTypeError.
+    Raises BoundsError for an out-of-range static index, ShapeError for x without axes, DTypeError.
     Source: ONNX ai.onnx.ml.ArrayFeatureExtractor, opset 1.
 
     >>> array_feature_extractor(jnp.array([[1, 2, 3], [4, 5, 6]]), np.array([2, 0])).tolist()
@@ -58,7 +58,7 @@ def array_feature_extractor(x: Array, y: Array) -> Any:
 
 
 def _are_few(indices: np.ndarray, count: Dim) -> bool:
-    """Returns True for few indices that are all inside."""
+    """Returns True for few indices that are all in range."""
     if not 0 < indices.size <= _FEW or indices.dtype.kind not in "iu" or not isinstance(count, int):
         return False
     return bool(np.all((-count <= indices) & (indices < count)))
@@ -73,7 +73,7 @@ def _columns(x: jax.Array, columns: tuple[int, ...]) -> jax.Array:
 
 
 def _joined_sizes(op: str, sizes: list[Sizes], widths: tuple[int, ...] | None) -> Sizes:
-    """(rows, sum of the widths) of matrices of equally many rows; without widths they keep their own."""
+    """The sizes (rows, sum of the widths) for matrices with one number of rows. widths: None keeps their own."""
     if widths is not None and len(widths) != len(sizes):
         has = amount(len(widths), "value")
         raise ShapeError(f"{op}: `inputdimensions` has {has}; it must have {len(sizes)}, one per input")
@@ -106,7 +106,7 @@ def feature_vectorizer(x: Sequence[Array], *, inputdimensions: Ints | None = Non
     parts = [rows(op, part) for part in x]
     widths = None if inputdimensions is None else ints(op, "inputdimensions", inputdimensions)
     if widths is not None and min(widths, default=0) < 0:
-        raise ArgumentError(f"{op}: `inputdimensions` is {widths}; a number of columns is at least 0")
+        raise ArgumentError(f"{op}: `inputdimensions` is {widths}; numbers of columns must not be negative")
     sizes = _joined_sizes(op, [part.shape for part in parts], widths)
     zero = np.zeros((), np.float32)
     parts = [part.astype(np.float32) for part in parts]

@@ -1,4 +1,4 @@
-"""Linear models: a score for each target is the sum of weighted features, and an intercept.
+"""Linear models: the score of each target is the sum of weighted features and an intercept.
 
 Everything is computed in float32, the type of the scores.
 """
@@ -29,8 +29,8 @@ def linear_regressor(
 ) -> jax.Array:
     """x · coefficientsᵀ + intercepts, transformed.
 
-    x: (rows, features), or (features,) for one row; real numbers. coefficients: static, targets·features numbers, those
-    of a target together. intercepts: static, one a target; None for none. Returns float32 (rows, targets).
+    x: (rows, features), or (features,) for one row; real numbers. coefficients: static, targets·features numbers,
+    target by target. intercepts: static, one for each target; None for none. Returns float32 (rows, targets).
     post_transform: a function of each row. onnxruntime applies it to a single target only if it is PROBIT.
     Raises ShapeError for other sizes, ArgumentError for another transform.
     Source: ONNX ai.onnx.ml.LinearRegressor, opset 1.
@@ -55,13 +55,13 @@ def linear_classifier(
 ) -> tuple[Any, jax.Array]:
     """(label of the greatest score, scores) of each row; scores are x · coefficientsᵀ + intercepts, transformed.
 
-    x: (rows, features), or (features,) for one row; real numbers. coefficients: static, targets·features numbers, those
-    of a target together. intercepts: static, one a target; None for none. classlabels_…: static, one of both, a label
-    for each target. Returns labels (rows,) and float32 scores (rows, targets). String labels are NumPy strings
-    outside of `jit`; inside they are `ChosenStrings`, which can be returned and not computed with.
-    One target decides between two labels: the second where the score is above 0, and both get a score, s of the
-    second. The first has 1 - s, or with LOGISTIC the two have the logistic of -s and s; SOFTMAX is not applied, as in
-    onnxruntime. PROBIT of s is the score of the second label (onnxruntime leaves one of the two undefined).
+    x: (rows, features), or (features,) for one row; real numbers. coefficients: static, targets·features numbers,
+    target by target. intercepts: static, one for each target; None for none. classlabels_…: static, one of both, a
+    label for each target. Returns labels (rows,) and float32 scores (rows, targets). String labels are NumPy strings
+    outside of `jit`; inside they are `ChosenStrings`, which a function can return, but not compute with.
+    With one target and two labels, the second label is chosen where the score s is above 0, and there are two scores:
+    (1 - s, s), or with LOGISTIC the logistic of (-s, s). SOFTMAX is not applied, as in onnxruntime. With PROBIT, s is
+    transformed first (onnxruntime leaves one of the two scores undefined).
     multi_class: says how the model was trained, and changes nothing.
     Raises SignatureError without labels, ShapeError for other sizes, ArgumentError for another transform.
     Source: ONNX ai.onnx.ml.LinearClassifier, opset 1.

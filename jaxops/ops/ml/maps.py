@@ -29,8 +29,9 @@ def zip_map(
     """A dictionary for each row: from the label of each column to the number in it.
 
     x: (rows, labels), or (labels,) for one row; real numbers. classlabels_…: static, one of both. Returns a list of
-    dictionaries with Python numbers; under `jit` `ZippedMaps`, whose `array` is x and whose `value` outside of `jit` is
-    that list. Raises ShapeError unless there are as many columns as labels, SignatureError without labels.
+    dictionaries with Python numbers; under `jit` a `ZippedMaps`, whose `array` is x and whose `value`, outside of
+    `jit`, is that list.
+    Raises ShapeError unless there are as many columns as labels, SignatureError without labels.
     Source: ONNX ai.onnx.ml.ZipMap, opset 1.
 
     >>> zip_map(jnp.array([[0.25, 0.75]]), classlabels_strings=["no", "yes"])
@@ -71,11 +72,12 @@ def cast_map(
 ) -> Array:
     """The values of a dictionary in the order of its integer keys, as (1, values).
 
-    x: to numbers or strings. cast_to: float32, int64 (fractions are cut off), or strings, as '%f' of static numbers.
-    map_form: SPARSE puts each value at the position of its key among max_map, and 0 elsewhere; among strings '0.f', as
-    onnxruntime does.
+    x: from integers to numbers or strings. cast_to: float32, int64 (fractions are cut off), or strings (static numbers
+    formatted by '%f'). map_form: SPARSE gives max_map values, each at the position of its key, and elsewhere 0, or
+    '0.f' among strings, as onnxruntime does.
     Raises ArgumentError for a key outside of [0, max_map), or a string that is not a number; DTypeError for traced
-    numbers that are to become strings. Source: ONNX ai.onnx.ml.CastMap, opset 1.
+    numbers that are to become strings.
+    Source: ONNX ai.onnx.ml.CastMap, opset 1.
 
     >>> cast_map({3: 1.5, 1: 2.5}, map_form="SPARSE", max_map=4).tolist()
     [[0.0, 2.5, 0.0, 1.5]]

@@ -48,7 +48,7 @@ def normalizer(x: Array, *, norm: Norm = "MAX") -> jax.Array:
     x: (rows, features), or (features,) for one row; real numbers. Returns float32, the shape of x. A row whose divisor
     is 0 stays unchanged.
     As in onnxruntime, absolute values are added for L1, and L2 keeps the signs; the formulas of the standard, read
-    literally, would do neither. The maximum is that of the signed values, as both have it.
+    literally, would do neither. The maximum is that of the signed values, as in onnxruntime and in the standard.
     Raises ShapeError for another rank, ArgumentError for another norm.
     Source: ONNX ai.onnx.ml.Normalizer, opset 1.
 
@@ -69,11 +69,11 @@ def imputer(
     replaced_value_float: float = 0.0,
     replaced_value_int64: int = 0,
 ) -> jax.Array:
-    """x with another value wherever an element equals the replaced one; a NaN equals every NaN.
+    """x with each element that equals the replaced value set to the imputed value; a replaced NaN equals every NaN.
 
     x: any shape. imputed_value_floats (x floats) or imputed_value_int64s (x integers): static, one value for all
-    elements, or one for each along the last axis. replaced_value_…: likewise by the type of x. Returns x's shape and
-    dtype.
+    elements, or one for each along the last axis. replaced_value_float (x floats), replaced_value_int64 (x integers):
+    static, one number. Returns x's shape and dtype.
     Raises SignatureError unless exactly the imputed values of x's kind are given, ShapeError for another number of
     them, ArgumentError for one that the dtype does not hold.
     Source: ONNX ai.onnx.ml.Imputer, opset 1.
@@ -110,7 +110,7 @@ def imputer(
 def binarizer(x: Array, *, threshold: float = 0.0) -> jax.Array:
     """1 where x is greater than the threshold, 0 elsewhere and for NaN; in x's shape and dtype.
 
-    x: any shape, real numbers; integers are compared exactly. threshold: static.
+    x: any shape, real numbers; integers are compared exactly. threshold: static. Raises DTypeError for another dtype.
     Source: ONNX ai.onnx.ml.Binarizer, opset 1.
 
     >>> binarizer(jnp.array([0.5, 1.5, 2.5]), threshold=1.5).tolist()

@@ -1,4 +1,4 @@
-"""Shared by classifiers and regressors: inputs as rows, transforms of the scores, labels of the classes."""
+"""Functions that classifiers and regressors share: inputs as rows, transforms of scores, labels of classes."""
 
 from typing import Any, Literal
 
@@ -65,8 +65,9 @@ def decided(labels: np.ndarray) -> np.ndarray:
 def transformed(scores: Any, how: PostTransform) -> Any:
     """Scores (rows, targets) after a transform, each row by itself.
 
-    SOFTMAX_ZERO is a softmax of the elements beyond 1e-7; those within stay, times exp(-max) / sum. PROBIT is the
-    inverse of the normal distribution by the approximation that onnxruntime uses, good to 2e-3; NaN outside of (0, 1).
+    SOFTMAX_ZERO is a softmax of the elements whose magnitude is above 1e-7; all others are multiplied by
+    exp(-max) / sum. PROBIT is the inverse of the normal distribution by the approximation that onnxruntime uses, good
+    to 2e-3; NaN outside of (0, 1).
     """
     if how == "NONE":
         return scores
@@ -99,10 +100,11 @@ def _probit(p: Any) -> Any:
 
 
 def two_scores(score: Any, how: PostTransform, *, opposite: bool) -> Any:
-    """The scores (rows, 2) of no and yes that one score (rows,) of yes makes, as in onnxruntime.
+    """The scores (rows, 2) of no and yes, made from one score (rows,) of yes, as in onnxruntime.
 
-    The standard does not say it. LOGISTIC makes the logistic of -score and score. Else no is -score if `opposite`, and
-    1 - score if not; SOFTMAX is not applied. PROBIT of score is the score of yes (onnxruntime leaves one undefined).
+    The standard leaves this open. LOGISTIC gives the logistic of (-score, score). Otherwise the score of no is -score
+    if `opposite`, else 1 - score. SOFTMAX is not applied. PROBIT is applied to score first (onnxruntime leaves one of
+    the two undefined).
     """
     if how == "LOGISTIC":
         return jnp.stack([jax.nn.sigmoid(-score), jax.nn.sigmoid(score)], 1)

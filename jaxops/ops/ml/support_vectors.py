@@ -34,7 +34,7 @@ def svm_regressor(
     """The kernels between each row and the support vectors, times the coefficients, plus rho.
 
     x: (rows, features), or (features,) for one row; real numbers. All else is static. support_vectors: n_supports rows
-    of features; coefficients: one each. With n_supports 0 the kernel is LINEAR and the coefficients are the only
+    of features; coefficients: one for each. With n_supports 0 the kernel is LINEAR and the coefficients are the only
     vector. kernel_params: gamma, coef0 and degree. Kernels of x and v: LINEAR x·v, POLY (gamma x·v + coef0)^degree,
     RBF exp(-gamma |x - v|²), SIGMOID tanh(gamma x·v + coef0). rho: one number.
     one_class: 1 gives 1 where the result is above 0, else -1, and no transform. post_transform: applied as the standard
@@ -81,15 +81,15 @@ def svm_classifier(
     """(label, scores) of each row. A machine for each pair of classes votes for one of them.
 
     x: (rows, features), or (features,) for one row; real numbers. All else is static. classlabels_…: one of both.
-    support_vectors: those of each class together, vectors_per_class many. coefficients: (classes - 1, vectors); those
-    of class i and j against each other are in row j - 1 for i and in row i for j, i < j. rho, prob_a, prob_b: one a
-    pair (0, 1), (0, 2), …. kernel_…: as in `svm_regressor`.
+    support_vectors: class by class. vectors_per_class: how many each class has. coefficients: (classes - 1, vectors);
+    for a pair of classes i < j, row j - 1 has those of the vectors of i, and row i those of the vectors of j. rho,
+    prob_a, prob_b: one number for each pair (0, 1), (0, 2), …. kernel_…: as in `svm_regressor`.
     Returns labels (rows,) and float32 scores, transformed: with prob_a and prob_b probabilities (rows, classes),
     coupled from the pairs by at most 100 iterations as in onnxruntime; else the results of the pairs (rows, pairs). A
     single pair has scores (-s, s), or with another transform than NONE and LOGISTIC (1 - s, s), as in onnxruntime.
     Without vectors_per_class the coefficients are (classes, features), the scores are x·coefficientsᵀ + rho[0], and the
-    greatest decides; of two classes the second if the greatest is above 0 (0.5 if no coefficient is negative), as
-    in onnxruntime. String labels are as in `linear_classifier`.
+    class of the greatest score is chosen. Of two classes, the second is also chosen if the greatest score is above 0
+    (at least 0.5 if no coefficient is negative), as in onnxruntime. String labels are as in `linear_classifier`.
     Raises SignatureError without labels, ShapeError for lists that do not fit, ArgumentError.
     Source: ONNX ai.onnx.ml.SVMClassifier, opset 1.
 
@@ -147,7 +147,7 @@ def _kernel(op: str, x: Any, vectors: np.ndarray, kernel: Kernel, params: np.nda
         sizes_of.one_each(op, "kernel_params", params.size, 3, "parameter (gamma, coef0, degree)")
     gamma, shift, degree = params if params.size else np.zeros(3, np.float32)
     if kernel == "RBF":
-        # Differences, as |x|² + |v|² - 2 x·v cancels.
+        # From the differences: |x|² + |v|² - 2 x·v would lose digits by cancellation.
         sizes = (x.shape[0], *vectors.shape)
         difference = jnp.broadcast_to(x[:, None], sizes) - jnp.broadcast_to(jnp.asarray(vectors)[None], sizes)
         return jnp.exp(-gamma * jnp.sum(lax.square(difference), -1))
@@ -184,7 +184,7 @@ def _coupled(scores: Any, slope: Any, shift: Any, classes: int, first: np.ndarra
     wide = (scores.shape[0], len(first))
     pair = jax.nn.sigmoid(-(scores * jnp.broadcast_to(slope, wide) + jnp.broadcast_to(shift, wide)))
     pair = jnp.clip(pair, 1e-7, 1 - 1e-7)
-    # r[:, i, j] is the probability of i where only i and j are there.
+    # r[:, i, j] is the probability of class i, given that it is i or j.
     r = jnp.zeros((wide[0], classes, classes), pair.dtype).at[:, first, second].set(pair)
     r = r.at[:, second, first].set(1 - pair)
     diagonal = jnp.sum(lax.square(r), 1)

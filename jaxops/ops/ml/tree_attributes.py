@@ -18,7 +18,7 @@ _NUMBERS = {mode: number for number, mode in enumerate((*NUMBERED, "LEAF"))}
 
 
 def either(op: str, name: str, values: Sequence[float] | None, tensor: Any) -> np.ndarray:
-    """A list of floats, given as such or as a tensor, which may be of float64; empty without both."""
+    """A vector of floats, given as a list or as a tensor, which may be float64; empty if neither is given."""
     tensor = None if tensor is None else known(op, f"{name}_as_tensor", tensor)
     if values is not None and tensor is not None and len(values) and tensor.size:
         raise SignatureError(f"{op}: `{name}` and `{name}_as_tensor` exclude each other; give one of them")
@@ -44,7 +44,7 @@ def in_range(op: str, name: str, values: np.ndarray, limit: Any, nouns: str) -> 
 def joined(
     op: str, x: jax.Array, nodes: Mapping[str, Any], splits: Any, members: Any, leaves: Mapping[str, Any], roots: Any
 ) -> tuple[Trees, Votes]:
-    """Trees whose nodes and leaves are apart, as in TreeEnsemble."""
+    """Trees with separate lists of nodes and of leaves, as in TreeEnsemble."""
     attributes = {name: _ints(op, name, v) for name, v in nodes.items() if v is not None}
     attributes["nodes_splits"] = floats(op, "nodes_splits", splits)
     count = sizes_of.same_length(op, attributes)
@@ -79,7 +79,7 @@ def numbered(
     leaves: Mapping[str, Any],
     weights: np.ndarray,
 ) -> tuple[Trees, Votes]:
-    """Trees whose nodes have the number of a tree and one of their own, as in TreeEnsembleRegressor."""
+    """Trees whose nodes are identified by the number of a tree and their own number, as in TreeEnsembleRegressor."""
     columns = {name: _ints(op, name, () if v is None else v) for name, v in nodes.items()}
     missing = columns.pop("nodes_missing_value_tracks_true")
     modes = () if modes is None else modes
@@ -87,7 +87,7 @@ def numbered(
     sizes_of.same_length(op, {**lists, "nodes_missing_value_tracks_true": missing} if missing.size else lists)
     wrong = set(modes) - {"LEAF", *MODES}
     if wrong:
-        raise ArgumentError(f"{op}: `nodes_modes` holds {min(wrong)!r}; a mode is LEAF, {', '.join(MODES)}")
+        raise ArgumentError(f"{op}: `nodes_modes` holds {min(wrong)!r}; each must be one of LEAF, {', '.join(MODES)}")
     kinds = np.fromiter(map(_NUMBERS.__getitem__, modes), np.int64, len(modes))
     tree, number = columns["nodes_treeids"], columns["nodes_nodeids"]
     is_leaf = kinds == _LEAF
@@ -126,11 +126,11 @@ def _first_of_each(column: np.ndarray) -> np.ndarray:
 
 
 class _Ranks:
-    """The ranks of numbers among those of a column."""
+    """Maps a number to its rank among the distinct numbers of a column."""
 
     def __init__(self, column: np.ndarray) -> None:
         low, high = (int(column.min()), int(column.max())) if column.size else (0, -1)
-        # Nearly all files count from zero.
+        # Nearly all files number nodes and trees from 0 without large gaps: then a difference serves as the rank.
         self.low = low if high - low < 4 * column.size else None
         self.values = None if self.low is not None else np.unique(column)
         self.count = high - low + 1 if self.values is None else len(self.values)
@@ -145,7 +145,7 @@ class _Ranks:
 
 
 class _Finder:
-    """The places of nodes by the number of their tree and their own."""
+    """Finds the positions of nodes by the number of their tree and their own number."""
 
     def __init__(self, op: str, tree: np.ndarray, number: np.ndarray, position: np.ndarray) -> None:
         self.op, self.trees, self.numbers = op, _Ranks(tree), _Ranks(number)
@@ -155,7 +155,7 @@ class _Finder:
         again = order[1:][self.keys[1:] == self.keys[:-1]]
         if again.size:
             twice = again.min()
-            raise ArgumentError(f"{op}: node {number[twice]} of tree {tree[twice]} is there twice")
+            raise ArgumentError(f"{op}: node {number[twice]} of tree {tree[twice]} is listed twice")
 
     def _keys(self, tree: np.ndarray, number: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(a number for each pair, True where there is such a tree and such a number)."""
@@ -180,7 +180,7 @@ def _ints(op: str, name: str, values: Any) -> np.ndarray:
 
 
 def _sets(op: str, members: Any, count: int) -> list[np.ndarray]:
-    """The sets of members, which NaNs delimit."""
+    """The sets of members, which are separated by NaN."""
     values = np.zeros(0) if members is None else floats(op, "membership_values", members).astype(np.float64)
     parts = np.split(values, np.flatnonzero(np.isnan(values)))
     parts = [part[~np.isnan(part)] for part in parts]

@@ -1,4 +1,4 @@
-"""Tables of a tree ensemble, made by NumPy while tracing, and the way of rows through them.
+"""Tables of a tree ensemble, made by NumPy while tracing, and the descent of rows through its trees.
 
 Nodes of all trees are numbered together, leaves first. Each node is a comparison of one feature, LEQ, LT or EQ, and has
 three children: for true, false and NaN. A leaf is its own child, so all rows take as many steps as the deepest tree.
@@ -19,7 +19,7 @@ from jaxops.ops.ml.vote_sums import at, vote_sum
 from jaxops.shapes.ml import trees as sizes_of
 
 LEQ, LT, EQ = range(3)
-# For each mode of the standard: our comparison, and whether its outcome is turned around.
+# For each mode of the standard: the comparison that stands for it, and True if its outcome is negated.
 MODES = {
     "BRANCH_LEQ": (LEQ, False),
     "BRANCH_LT": (LT, False),
@@ -37,7 +37,7 @@ _KIND, _TURNED = np.array([*MODES.values()], np.int64).T
 class Branches(NamedTuple):
     """The inner nodes, as the attributes list them; children are numbered with the leaves first.
 
-    modes: places in NUMBERED. members: the sets of the nodes with mode BRANCH_MEMBER, in their order.
+    modes: indices into NUMBERED. members: the sets of the nodes with mode BRANCH_MEMBER, in their order.
     """
 
     features: np.ndarray
@@ -58,9 +58,10 @@ class Votes(NamedTuple):
 
 
 class Trees(NamedTuple):
-    """table: for each node, side by side so that a processor finds it at one place of its memory, words of 32 bits: the
-    feature, three children, the threshold, of `dtype`, and the kind, where there are several.
+    """The tables of an ensemble.
 
+    table: a row of 32-bit words for each node, which a processor reads from one place of its memory: the feature, three
+    children, the threshold (of `dtype`), and the kind of comparison if there are several. kinds: those that occur.
     depth: the greatest number of steps to a leaf.
     """
 
@@ -88,7 +89,7 @@ def build(op: str, branches: Branches, roots: np.ndarray, leaves: int, dtype: An
     never = np.isnan(nodes.splits)
     always = np.zeros(len(never), bool)
     splits = nodes.splits.astype(np.float64)
-    # The outcome of a comparison with a threshold NaN does not depend on `turned`, but for NEQ.
+    # With a threshold of NaN, a negated comparison is false, too, except NEQ.
     nan_splits, turned = never & (kinds != EQ), turned.astype(bool)
     kinds, splits, more, all_true = _exact(kinds, np.where(never, 0, splits), dtype)
     never, always = never | more, always | all_true
@@ -122,7 +123,7 @@ def build(op: str, branches: Branches, roots: np.ndarray, leaves: int, dtype: An
 
 
 def _plain(nodes: Branches, leaves: int) -> Branches:
-    """Nodes without BRANCH_MEMBER: a search among k members takes about log2(k) + 1 nodes."""
+    """Replaces each BRANCH_MEMBER node by a binary search, which visits about log2(k) + 1 nodes for k members."""
     if not (nodes.modes == MEMBER).any():
         return nodes
     features, splits, modes = list(nodes.features), list(nodes.splits), list(nodes.modes)
@@ -154,9 +155,9 @@ def _plain(nodes: Branches, leaves: int) -> Branches:
 
 
 def _exact(kinds: Any, splits: np.ndarray, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Comparisons with numbers of x's type that have the outcome of those with the float64 `splits`.
+    """Comparisons with thresholds of x's type `dtype` that have the same outcomes as with the float64 `splits`.
 
-    Returns kinds, thresholds, and where the outcome is always false, and always true.
+    Returns kinds, thresholds, and two masks: where the outcome is always false, and where it is always true.
     """
     if is_float(dtype):
         with np.errstate(over="ignore"):
@@ -168,7 +169,7 @@ def _exact(kinds: Any, splits: np.ndarray, dtype: Any) -> tuple[np.ndarray, np.n
     limits = jnp.iinfo(dtype)
     bounds = np.where(kinds == LT, np.ceil(splits) - 1, np.floor(splits))
     equal = kinds == EQ
-    # Of 64 bits a float64 may be 2**63, one more than the greatest number.
+    # For int64, float(limits.max) is 2**63, one more than the greatest number.
     never = (bounds < float(limits.min)) | (equal & ((splits != bounds) | (bounds >= float(limits.max) + 1)))
     always = ~equal & (bounds >= float(limits.max))
     thresholds = np.where(never | always, 0, bounds).astype(dtype)
@@ -179,7 +180,7 @@ def _walk(op: str, children: np.ndarray, roots: np.ndarray, leaves: int) -> tupl
     """The depth, and all pairs of a tree and a leaf that it may reach."""
     count, depth = len(children), 0
     yes, no, nan = children.T
-    # Where the third child is another one than both, and whether trees, or branches of one, meet.
+    # Where the child for NaN differs from both other children; and whether two trees, or branches of one, share nodes.
     third = (nan != yes) & (nan != no)
     parents = np.concatenate([roots, yes[leaves:], no[yes != no], nan[third]])
     meet = np.bincount(parents, minlength=1).max() > 1
@@ -261,7 +262,7 @@ def combined(trees: Trees, votes: Votes, x: jax.Array, targets: int, how: str) -
 
 
 def _by_target(weights: np.ndarray, leaf: jax.Array, target: np.ndarray) -> jax.Array:
-    """The sums for trees that vote for one target each: one weight a leaf, and the trees of each target side by side.
+    """The sums for trees that vote for one target each: one weight per leaf, and the trees of each target in a group.
 
     weights: (leaves, targets). leaf: (rows, trees). target: (trees,). Returns (rows, targets).
     """
@@ -271,7 +272,7 @@ def _by_target(weights: np.ndarray, leaf: jax.Array, target: np.ndarray) -> jax.
     tree_numbers = np.full((len(voted), counts.max()), trees)
     tree_numbers[np.arange(counts.max()) < counts[:, None]] = order
     if not np.array_equal(tree_numbers.ravel(), np.arange(trees)):
-        # Where a target has fewer trees than another, a leaf that says nothing stands for them.
+        # A group with fewer trees than the largest is filled up with a leaf of weight 0.
         leaf = jnp.concatenate([leaf, jnp.full((rows, 1), leaves, leaf.dtype)], 1)
         leaf = leaf.at[:, tree_numbers].get(mode="promise_in_bounds")
     single = np.append(weights.sum(1, dtype=weights.dtype), weights.dtype.type(0))
@@ -288,7 +289,7 @@ def _target_of_trees(trees: Trees, voting: np.ndarray) -> np.ndarray | None:
 
 def _voted(trees: Trees, voting: np.ndarray, leaf: Any) -> Any:
     """True if one of the leaves of a row votes for a target: (rows, targets)."""
-    # A tree whose leaves all vote for a target settles it for every row.
+    # If all leaves of a tree vote for a target, every row has a vote for it.
     silent = np.zeros((len(trees.roots), voting.shape[1]), bool)
     np.logical_or.at(silent, trees.leaf_trees, ~voting[trees.tree_leaves])
     sizes = leaf.shape[0], voting.shape[1]

@@ -43,17 +43,17 @@ def tree_ensemble(
     post_transform: int = 0,
     tree_roots: Ints,
 ) -> jax.Array:
-    """For each row and target the average (0), sum (1), least (2) or greatest (3) weight of the leaves it falls to.
+    """For each row and target the sum, average, least or greatest weight of the leaves that the row falls to.
 
-    x: (rows, features), or (features,) for one row; floats. Returns (rows, n_targets) in x's dtype, transformed: 0
-    NONE, 1 SOFTMAX, 2 LOGISTIC (onnxruntime 1.31 takes 1 and 2 for each other), 3 SOFTMAX_ZERO, 4 PROBIT. All
-    attributes are static.
-    nodes_…: lists of equal length, an entry a comparison: the feature, its threshold, the mode (0 to 6: LEQ,
-    LT, GTE, GT, EQ, NEQ, MEMBER), and for either outcome the next entry, or a leaf where …leafs is 1. NaN follows the
-    true branch where missing_value_tracks_true is 1, else the outcome of the comparison. hitrates: without effect.
+    x: (rows, features), or (features,) for one row; floats. Returns (rows, n_targets) in x's dtype. All attributes are
+    static. aggregate_function: 0 average, 1 sum, 2 least, 3 greatest. post_transform: 0 NONE, 1 SOFTMAX, 2 LOGISTIC
+    (onnxruntime 1.31 takes 1 and 2 for each other), 3 SOFTMAX_ZERO, 4 PROBIT.
+    nodes_…: lists of equal length, with an entry for each comparison: the feature, its threshold, the mode (0 to 6:
+    LEQ, LT, GTE, GT, EQ, NEQ, MEMBER), and for either outcome the next entry, or a leaf where …leafs is 1. NaN follows
+    the true branch where missing_value_tracks_true is 1, else the outcome of the comparison. hitrates: without effect.
     tree_roots: the entry where each tree begins. leaf_…: for each leaf a weight and a target in [0, n_targets).
     n_targets: None is one more than the greatest target. membership_values: the sets of the MEMBER entries in their
-    order, with a NaN between two. A target without a leaf has 0; AVERAGE divides by the number of trees.
+    order, separated by NaN. A target without a leaf has 0; AVERAGE divides by the number of trees.
     Comparisons are exact, whatever the dtypes of x and the splits.
     Raises ShapeError, ArgumentError for attributes that do not fit each other, DTypeError.
     Source: ONNX ai.onnx.ml.TreeEnsemble, opset 5. onnxruntime applies a transform to one target only if it is PROBIT.
@@ -129,15 +129,16 @@ def tree_ensemble_regressor(
     target_weights: Sequence[float] | None = None,
     target_weights_as_tensor: Any = None,
 ) -> jax.Array:
-    """For each row and target the sum, average, least or greatest weight of the leaves it falls to, plus base values.
+    """For each row and target the sum, average, least or greatest weight of the row's leaves, plus base values.
 
     x: (rows, features), or (features,) for one row; real numbers. Returns float32 (rows, n_targets), transformed. All
     attributes are static; those that end with _as_tensor stand for those without it.
-    nodes_…: lists of equal length, an entry a node of tree treeids: its number, its mode (BRANCH_LEQ, …, or LEAF), the
-    feature, its threshold, and the numbers of the nodes of the same tree for either outcome. The first node
-    of a tree is its root. NaN follows the true branch where missing_value_tracks_true is 1, else the outcome of the
-    comparison. target_…: the weights of leaves, each with its node and target in [0, n_targets); None n_targets is one
-    more than the greatest. A target without a leaf has 0; AVERAGE divides by the number of trees.
+    nodes_…: lists of equal length, with an entry for each node: the number of its tree (treeids), its own number, its
+    mode (BRANCH_LEQ, …, or LEAF), the feature, its threshold, and the numbers of the nodes of the same tree for either
+    outcome. The first node of a tree is its root. NaN follows the true branch where missing_value_tracks_true is 1,
+    else the outcome of the comparison. target_…: the weights of leaves, each with its tree, its node and a target in
+    [0, n_targets). n_targets: None is one more than the greatest target. A target without a leaf has 0; AVERAGE divides
+    by the number of trees.
     Comparisons are exact, whatever the dtypes of x and the values.
     Raises ShapeError, ArgumentError for attributes that do not fit each other.
     Source: ONNX ai.onnx.ml.TreeEnsembleRegressor, opsets 1–3. onnxruntime applies a transform to one target only if it
@@ -201,20 +202,22 @@ def tree_ensemble_classifier(
     nodes_values_as_tensor: Any = None,
     post_transform: PostTransform = "NONE",
 ) -> tuple[Any, jax.Array]:
-    """(label of the class with the greatest score, scores) of each row; a score is a sum over the leaves it falls to.
+    """(label of the class with the greatest score, scores) of each row; a score is a sum over the leaves of the row.
 
-    x and nodes_… as in `tree_ensemble_regressor`. class_…: the weights of leaves, each with its node and the position
-    of its class. classlabels_…: one of both. base_values: one a class, added to the scores.
+    x and nodes_… as in `tree_ensemble_regressor`. class_…: the weights of leaves, each with its tree, its node and the
+    position of a class. classlabels_…: one of both. base_values: one for each class, added to the scores.
     Returns labels (rows,) and float32 scores (rows, classes), transformed. String labels are NumPy strings outside of
-    `jit`; inside they are `ChosenStrings`, which can be returned and not computed with.
+    `jit`; inside they are `ChosenStrings`, which a function can return, but not compute with.
     Scores do not depend on the order of the trees, so that equal votes tie, and the first class of a tie is chosen.
-    The standard leaves open what follows; it is as in onnxruntime. A class that no leaf of a row votes for, and that
-    has no base value, is not chosen. With two classes and votes for the first only, these and the base value make the
-    score s of the second: it is chosen above 0.5, and the scores are (1 - s, s), if no weight is negative; else above
-    0, and they are (-s, s). LOGISTIC gives the logistic of (-s, s) in both cases; SOFTMAX is not applied. With votes
-    for the second only, the scores are (0, s). One class is 1 where its score is above 0, else 0, as an integer or a
-    string. Votes for both of two classes, as of more, choose the greatest score, as the standard says; onnxruntime
-    looks only whether the score of the second is above 0.
+    The standard leaves the following cases open; they are as in onnxruntime:
+    - A class that has no vote from the leaves of a row, and no base value, is not chosen.
+    - Two classes, and votes for the first only: their sum and the base value are the score s of the second. If no
+      weight is negative, the second is chosen where s > 0.5, and the scores are (1 - s, s); else it is chosen where
+      s > 0, and they are (-s, s). LOGISTIC gives the logistic of (-s, s) in both cases; SOFTMAX is not applied.
+    - Two classes, and votes for the second only: the scores are (0, s), and the same bounds of s choose the second.
+    - One class: the label is 1 where the score is above 0, else 0, as an integer or a string.
+    If both of two classes have votes, the greatest score decides, as with more classes and as the standard says;
+    onnxruntime only checks if the score of the second is above 0.
     Raises SignatureError without labels, ShapeError, ArgumentError for attributes that do not fit each other.
     Source: ONNX ai.onnx.ml.TreeEnsembleClassifier, opsets 1–3.
 
@@ -260,7 +263,7 @@ def tree_ensemble_classifier(
 
 
 def _of_two(scores: Any, base: np.ndarray, how: PostTransform, voter: int, positive: bool) -> tuple[Any, Any]:
-    """(True if yes is chosen, the scores) of one or two classes with votes for one, as onnxruntime has them.
+    """(True if the second label is chosen, the scores), for one or two classes with votes for one, as in onnxruntime.
 
     voter: the class with the votes. positive: no weight is negative.
     """

@@ -1,8 +1,9 @@
 """Sums of the votes of trees, which do not depend on the order of the trees.
 
-In floats, 38 votes of 0.01 for one class and 38 for another give sums that differ in the last digit, where other votes
-lie between them; then the label of a tie is chance. As integers they are equal, and the first class is chosen, as by
-scikit-learn, whose sums are float64: of 4,000 rows and 100 to 200 trees up to 17 had another label, by onnxruntime 18.
+As floats, the sums of 38 votes of 0.01 for one class and of 38 for another may differ in the last digit, since other
+votes lie between them; the label of such a tie is then arbitrary. As integers the sums are equal, and the first class
+is chosen, as by scikit-learn, whose sums are float64. With sums of floats, up to 17 of 4,000 rows had another label
+than scikit-learn's, for 100 to 200 trees, and 18 have one in onnxruntime.
 """
 
 import jax
@@ -13,14 +14,14 @@ import numpy as np
 def vote_sum(weights: np.ndarray, leaf: jax.Array) -> jax.Array:
     """The sums of the weights of each row's leaves, rounded once: (rows, targets).
 
-    weights: (leaves, targets), float32 or float64. leaf: (rows, trees), places in it.
+    weights: (leaves, targets), float32 or float64. leaf: (rows, trees), indices of leaves.
     """
     integer_parts = _as_integers(weights, leaf.shape[1])
     if integer_parts is None:
         return jnp.sum(at(weights, leaf), 1)
-    # One after the other: both at once would need the memory of both.
+    # The parts are summed one after the other: both at once would need the memory of both.
     (first, unit), *more = [(jnp.sum(at(numbers, leaf), 1, numbers.dtype), unit) for numbers, unit in integer_parts]
-    # Most of the first sum is one float, which leaves few digits of it over. The smallest numbers are added first.
+    # A float holds most digits of the first sum; its last digits and the second sum, which are small, are added first.
     high = first.astype(weights.dtype)
     y = (first - high.astype(first.dtype)).astype(weights.dtype) * unit
     for sums, smaller in more:
@@ -29,15 +30,15 @@ def vote_sum(weights: np.ndarray, leaf: jax.Array) -> jax.Array:
 
 
 def at(table: np.ndarray, rows: jax.Array) -> jax.Array:
-    """Rows of a table at places that are in it."""
+    """The rows of a table at indices that must be in range."""
     return jnp.asarray(table).at[rows].get(mode="promise_in_bounds")
 
 
 def _as_integers(weights: np.ndarray, count: int) -> list[tuple[np.ndarray, np.floating]] | None:
-    """Weights as Σ numbers · unit, of which `count` can be added up: numbers and their unit, the largest first.
+    """The weights as a sum of terms integers · unit, the largest first; `count` such integers add up without overflow.
 
-    Two at most, which keep twice as many digits as a float has. None where no integers stand for the weights: for
-    infinities, NaN, and numbers at the ends of the range of floats.
+    Returns (integers, unit) for each of at most two terms, which keep twice as many digits as a float has; None if
+    integers cannot represent the weights: infinities, NaN, and numbers at the ends of the range of floats.
     """
     integer_type = np.dtype(f"int{weights.itemsize * 8}")
     # One bit for the sign, and one because rounding may increase the greatest sum.

@@ -22,7 +22,7 @@ def convolved(
 
 
 def add_bias(op: str, y: jax.Array, b: list[jax.Array]) -> jax.Array:
-    """The result and a bias for each of its channels; `b` holds it, or is empty."""
+    """Adds a bias to each channel of the result. b: a list that holds the bias (M,), or is empty."""
     if not b:
         return y
     sizes_of.bias(op, b[0].shape, y.shape[1])

@@ -1,4 +1,4 @@
-"""Convolution whose filters read the data at places that another operand moves."""
+"""Deformable convolution: an operand moves the positions at which the filters read the data."""
 
 __all__ = ["deform_conv"]
 
@@ -50,15 +50,15 @@ def deform_conv(
     strides: Ints | None = None,
     border: Border = "zeros",
 ) -> jax.Array:
-    """`conv` that reads each element of a window at a place moved by an offset, interpolating linearly.
+    """`conv` that reads each element of a window at a position moved by an offset, with linear interpolation.
 
     x: (N, C, d1, …, dn). w: (M, C/group, k1, …, kn). offset: (N, offset_group·k1·…·kn·n, o1, …, on), in elements:
     for each group and position in the kernel one number along each axis, from the first to the last. b: (M,), or
     None. mask: (N, offset_group·k1·…·kn, o1, …, on), a factor for each element read, or None. Floats of one dtype.
     Returns (N, M, o1, …, on), same dtype, sizes as of `conv`; 16-bit types are computed in float32.
-    offset_group: number of groups of consecutive channels that share offsets. Outside of x is zero. border: 'inside'
-    does not interpolate with these zeros: a place in [0, d) reads elements of x alone, the last one behind the last,
-    and any other place reads zero. The other attributes are as in `conv`.
+    offset_group: number of groups of consecutive channels that share offsets. border: 'zeros' interpolates with zeros
+    outside of x. 'inside' does not: a position in [0, d) is interpolated between elements of x only, with the last one
+    repeated, and any other position reads zero. dilations, group, kernel_shape, pads, strides: as in `conv`.
     Raises ShapeError, ArgumentError, DTypeError.
     Source: ONNX DeformConv, opsets 19–22; `border` is from OpenVINO DeformableConvolution-8.
 
@@ -90,8 +90,8 @@ def _deform_conv(operands: tuple[Any, ...], how: _How) -> Any:
     n, c, *sizes = x.shape
     divided(f"{op}: `offset_group` {groups} does not divide the {c} channels of `x` {shape_text(x.shape)}", c, groups)
     must_fit(op, "offset", offset.shape, (n, groups * taps * len(sizes), *out))
-    # The text gives the mask n times as many channels for n spatial axes, unlike its own example in two; the reference
-    # has one factor for each position of the kernel.
+    # By the text of the standard the mask has n times as many channels for n spatial axes, but not in its own example
+    # with two. As in the reference implementation, there is one factor for each position of the kernel.
     must_fit(op, "mask", None if mask is None else mask.shape, (n, groups * taps, *out))
     work = accumulation_type(x.dtype)
     moved = lax.convert_element_type(offset, work).reshape(n * groups, taps, len(sizes), *out)

@@ -67,14 +67,15 @@ def attention(
 ) -> Any:
     """softmax(scale · q · kᵀ + mask) · v for each head: scaled dot-product attention.
 
-    q: (B, Nq, S, H), k: (B, Nkv, L, H), v: (B, Nkv, L, Hv), or all of 3 axes: (B, S, Nq · H), (B, L, Nkv · H),
-    (B, L, Nkv · Hv) with `q_num_heads` and `kv_num_heads`. Floats of 8 bits or more; v may be of another type. Nq is
+    q: (B, Nq, S, H), k: (B, Nkv, L, H), v: (B, Nkv, L, Hv). Or all three have 3 axes: (B, S, Nq · H), (B, L, Nkv · H),
+    (B, L, Nkv · Hv), with `q_num_heads` and `kv_num_heads`. Floats of 8 bits or more; v may be of another type. Nq is
     a multiple of Nkv: query head i uses head i // (Nq / Nkv) of k and v.
     past_key: (B, Nkv, P, H), past_value: (B, Nkv, P, Hv): earlier keys and values, before those of k and v. There are
     T = P + L keys.
     attn_mask: broadcasts to (B, Nq, S, T). Booleans: False excludes a key. Numbers are added to the scores, and -inf
-    excludes a key, whatever its score. A shorter last axis of more than one element excludes the keys beyond it.
-    nonpad_kv_seqlen: (B,), integers; key j of a sample takes part if j is below its number. Not beside a past.
+    excludes a key, whatever its score. If the last axis is shorter than T, but not 1, the keys beyond it are excluded.
+    nonpad_kv_seqlen: (B,), integers: how many keys of each sample take part, counted from the first; not together with
+    `past_key`.
     is_causal: query i uses the keys up to i + offset; the offset is P, or nonpad_kv_seqlen - S if that is given.
     left_window_size, right_window_size: how many keys before and after i + offset query i uses; -1 sets no bound.
     scale: None is 1 / sqrt(H). softcap: if positive, scores become softcap · tanh(scores / softcap) before the mask.
@@ -108,7 +109,7 @@ def attention(
         None if q_num_heads is None else integer(op, "q_num_heads", q_num_heads),
         None if kv_num_heads is None else integer(op, "kv_num_heads", kv_num_heads),
         None if scale is None else float(scale),
-        float(softcap) if softcap > 0 else 0.0,  # NaN never equals a key of the program cache, and means no cap, too
+        float(softcap) if softcap > 0 else 0.0,  # NaN means no cap, too; as a key it would miss the program cache
         flag(op, "is_causal", is_causal),
         _window(op, "left_window_size", left_window_size),
         _window(op, "right_window_size", right_window_size),

@@ -30,13 +30,13 @@ class _Segment(NamedTuple):
 
 
 def _count_sizes(x: Sizes, columns: int) -> Sizes:
-    """(columns,) of one sequence (C,), (N, columns) of N sequences (N, C) (ONNX TfIdfVectorizer-9)."""
+    """The sizes (columns,) for one sequence (C,), (N, columns) for N sequences (N, C) (ONNX TfIdfVectorizer-9)."""
     must_fit("tf_idf_vectorizer", "x", x, ("C",), ("N", "C"))
     return (*x[:-1], columns)
 
 
 def _segments(pool: int, starts: Sequence[int]) -> list[_Segment]:
-    """The 1-grams, the 2-grams, … of a pool of so many items, from where each of them begins."""
+    """The 1-grams, the 2-grams, … of a pool. pool: its number of items. starts: where the n-grams of a length begin."""
     op = "tf_idf_vectorizer"
     if not starts or starts[0] != 0 or list(starts) != sorted(starts) or starts[-1] > pool:
         raise ArgumentError(
@@ -66,15 +66,15 @@ def tf_idf_vectorizer(
     pool_strings: Sequence[str] | None = None,
     weights: Sequence[float] | None = None,
 ) -> jax.Array:
-    """Counts how often the n-grams of a pool stand in each sequence.
+    """Counts how often each n-gram of a pool occurs in each sequence.
 
     x: (C,) or (N, C), integers, which may be traced, or static strings. pool_int64s or pool_strings: the 1-grams, then
     the 2-grams, and so on; ngram_counts: where each of these begins. ngram_indexes: for each n-gram its column in the
     result. weights: for each n-gram a factor; None is 1. Returns (columns,) or (N, columns), float32; n-grams of one
     column are added.
-    max_skip_count: items of an n-gram may stand up to so many items apart, all the same distance.
-    min_gram_length, max_gram_length: the n that count. mode: 'TF' counts, 'TFIDF' multiplies the counts with weights,
-    'IDF' gives the weights of the n-grams that occur.
+    max_skip_count: how many items of the sequence may lie between two neighbours of an n-gram; the gaps of one
+    occurrence are equal. min_gram_length, max_gram_length: the smallest and largest n that is counted. mode: 'TF'
+    counts, 'TFIDF' multiplies the counts with weights, 'IDF' gives the weights of the n-grams that occur.
     Raises ArgumentError, ShapeError, DTypeError.
     Source: ONNX TfIdfVectorizer, opset 9.
 
@@ -100,8 +100,8 @@ def tf_idf_vectorizer(
     total = sum(segment.total for segment in segments)
     if len(columns) != total or min(columns, default=0) < 0:
         raise ArgumentError(
-            f"{op}: `ngram_indexes` has {amount(len(columns), 'item')}, from {min(columns, default=0)} on; the pool of "
-            f"{total} n-grams needs as many, none negative"
+            f"{op}: `ngram_indexes` has {amount(len(columns), 'item')}, the least {min(columns, default=0)}; it must "
+            f"have {total}, one for each n-gram of the pool, none negative"
         )
     if weights is not None and len(weights) != total:
         raise ArgumentError(f"{op}: `weights` has {amount(len(weights), 'item')}; the pool has {total} n-grams")
@@ -124,8 +124,8 @@ def tf_idf_vectorizer(
 class _Pool(NamedTuple):
     """The n-grams, hashable.
 
-    vocabulary: the distinct items, ascending; None if the sequences hold places in it. items: the pool as places in
-    it. segments: of the lengths that count. columns, weights: of each n-gram.
+    vocabulary: the distinct items, ascending; None if the sequences hold indices into it. items: the pool as indices
+    into the vocabulary. segments: of the lengths that are counted. columns, weights: of each n-gram.
     """
 
     vocabulary: tuple[int, ...] | None
@@ -171,7 +171,7 @@ def _places(x: np.ndarray, vocabulary: np.ndarray) -> np.ndarray:
 
 
 def _traced_places(x: Any, vocabulary: np.ndarray) -> Any:
-    limits = jnp.iinfo(x.dtype)  # other items are not in x
+    limits = jnp.iinfo(x.dtype)  # x cannot hold items outside of these
     low, high = (
         int(np.searchsorted(vocabulary, int(limits.min))),
         int(np.searchsorted(vocabulary, int(limits.max), "right")),
@@ -184,9 +184,10 @@ def _traced_places(x: Any, vocabulary: np.ndarray) -> Any:
 
 
 class _Level(NamedTuple):
-    """The last items of all prefixes of one length, in the order of their prefixes and, within one, ascending.
+    """The nodes of one depth in a prefix tree (trie), in the order of their parents, children of one parent ascending.
 
-    items: the items. first: for each prefix without its last item, where those of it begin, and the end.
+    items: the item of each node. first: for each node of the level above, the index of its first child; then the
+    number of nodes.
     """
 
     items: np.ndarray
@@ -194,7 +195,7 @@ class _Level(NamedTuple):
 
 
 def _levels(grams: np.ndarray) -> tuple[list[_Level], np.ndarray]:
-    """A tree of n-grams (count, n), and for each of its leaves the n-gram."""
+    """The prefix tree (trie) of n-grams (count, n), and for each of its leaves the index of the n-gram."""
     vocabulary = int(grams.max()) + 1
     levels, parents, above = [], np.zeros(len(grams), np.int64), 1
     leaves = parents
@@ -227,7 +228,7 @@ def _occurrences(codes: Any, tree: tuple[list[_Level], np.ndarray], n: int, coun
 
 
 def _child(level: _Level, parent: Any, item: Any) -> Any:
-    """The index of an item among those of its prefix, by bisection; -1 if the prefix (-1) or the item is absent."""
+    """The child of node `parent` with this item, by bisection; -1 if there is none, or if `parent` is -1."""
     items, first = jnp.asarray(level.items), jnp.asarray(level.first)
     end = first[parent + 1]
 

@@ -61,7 +61,8 @@ def batch_normalization(
 ) -> Any:
     """Normalizes each channel (axis 1) by a given mean and variance, then scales and shifts it.
 
-    x: (N, C, …), or (N,) as one channel; floats. scale, b, input_mean, input_var: (C,), floats of any type.
+    x: (N, C, …), or (N,) as one channel; floats. scale, b, input_mean, input_var: (C,), floats of any type. epsilon:
+    added to the variance.
     Returns an array like x. With `training_mode` x is normalized by its own mean and population variance, and the
     result is (y, running_mean, running_var), where running = input · momentum + current · (1 - momentum), in the
     type of `input_var`.
@@ -154,7 +155,7 @@ def _power(base: Any, beta: float) -> Any:
 def instance_normalization(input: Array, scale: Weight[Array], b: Bias[Array], *, epsilon: float = 1e-5) -> jax.Array:
     """Normalizes each channel of each instance by its own mean and variance, then scales and shifts it.
 
-    input: (N, C, …), floats. scale, b: (C,), floats. Returns an array like input.
+    input: (N, C, …), floats. scale, b: (C,), floats. epsilon: added to the variance. Returns an array like input.
     Raises ShapeError for parameters of another shape, DTypeError for operands that are not floating-point.
     Source: ONNX InstanceNormalization, opsets 1–22.
 
@@ -189,10 +190,10 @@ def layer_normalization(
 ) -> Any:
     """Normalizes the axes from `axis` on, together, then scales and shifts.
 
-    x: floats. scale, b: floats that broadcast to x. Returns an array like x; with `return_statistics`
-    (y, mean, 1 / standard deviation), where the statistics have size 1 on the reduced axes.
+    x: floats. scale, b: floats that broadcast to x. epsilon: added to the variance. Returns an array like x; with
+    `return_statistics` (y, mean, 1 / standard deviation), where the statistics have size 1 on the reduced axes.
     stash_type: static, the type that the statistics and the normalization are computed in: float16, bfloat16, float32
-    or float64 (float32 by default, for float64 too). x's type is used to scale and shift.
+    or float64 (float32 by default, for float64 too). Scaling and shifting are computed in the type of x.
     Raises AxisError, ShapeError when scale or b do not broadcast to x, DTypeError.
     Source: ONNX LayerNormalization, opset 17.
 
@@ -231,7 +232,8 @@ def rms_normalization(
 ) -> jax.Array:
     """Divides by the root of the mean square over the axes from `axis` on, then scales.
 
-    x: floats. scale: floats that broadcast to x. Returns the shape of x, in the type of scale.
+    x: floats. scale: floats that broadcast to x. epsilon: added to the mean square. Returns the shape of x, in the type
+    of scale.
     stash_type: the type of the first step, as in `layer_normalization`.
     Raises AxisError, ShapeError when scale does not broadcast to x, DTypeError.
     Source: ONNX RMSNormalization, opset 23.
@@ -264,7 +266,8 @@ def group_normalization(
 ) -> jax.Array:
     """Normalizes groups of neighbouring channels of each instance, then scales and shifts each channel.
 
-    x: (N, C, …), floats. scale, bias: (C,), floats. num_groups: static, a divisor of C.
+    x: (N, C, …), floats. scale, bias: (C,), floats. num_groups: static, a divisor of C. epsilon: added to the variance.
+    Returns an array like x.
     stash_type: the type of the first step, as in `layer_normalization`.
     Raises ShapeError when num_groups does not divide C or a parameter has another shape, ArgumentError, DTypeError.
     Source: ONNX GroupNormalization, opset 21.
@@ -294,7 +297,8 @@ def _group_normalization(operands: tuple[Any, Any, Any], num_groups: int, epsilo
 def lp_normalization(input: Array, *, axis: int = -1, p: Norm = 2) -> jax.Array:
     """Divides by the p-norm along `axis`; where the norm is zero the result is zero.
 
-    input: floats. p: static, 1 or 2. Raises ArgumentError for another p, AxisError, DTypeError.
+    input: floats. p: static, 1 or 2. Returns an array like input.
+    Raises ArgumentError for another p, AxisError, DTypeError.
     Source: ONNX LpNormalization, opsets 1–22.
 
     >>> lp_normalization(jnp.array([[1.0, 3.0], [0.0, 0.0]]), p=1).tolist()
@@ -309,17 +313,18 @@ def lp_normalization(input: Array, *, axis: int = -1, p: Norm = 2) -> jax.Array:
 def _lp_normalization(x: Any, axis: int, p: int) -> Any:
     wider = x.astype(accumulation_type(x.dtype))
     total = jnp.sum(magnitude(wider) if p == 1 else lax.square(wider), axis, keepdims=True)
-    # Before the root, so that the gradient at zero is finite.
+    # A zero is replaced before the root, so that the gradient at zero is finite.
     total = jnp.where(total == 0, jnp.ones_like(total), total)
     norm = jnp.broadcast_to(total if p == 1 else lax.sqrt(total), wider.shape)
-    return quotient(wider, norm).astype(x.dtype)  # the reciprocal of a large norm is 0
+    return quotient(wider, norm).astype(x.dtype)  # a product would not do: the reciprocal of a large norm is 0
 
 
 def mean_variance_normalization(x: Array, *, axes: Static | Ints = (0, 2, 3)) -> jax.Array:
     """Subtracts the mean over `axes` and divides by the standard deviation plus 1e-9.
 
     x: floats. axes: static, distinct axes of x; the default normalizes each channel of (N, C, H, W) separately.
-    Raises AxisError, DTypeError. Source: ONNX MeanVarianceNormalization, opsets 9–13, with its function's epsilon.
+    Returns an array like x. Raises AxisError, DTypeError.
+    Source: ONNX MeanVarianceNormalization, opsets 9–13; 1e-9 comes from its function body.
 
     >>> mean_variance_normalization(jnp.array([1.0, 5.0]), axes=(0,)).tolist()
     [-1.0, 1.0]

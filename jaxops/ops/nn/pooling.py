@@ -1,7 +1,8 @@
 """Pooling: the largest element, the mean or the p-norm of each window, or of all spatial axes at once.
 
-NaN in a window makes its result NaN, as it does in reductions, where the text leaves it open: so in NumPy, JAX and
-PyTorch. onnxruntime sometimes skips it, depending on place, dilations and whether indices are asked for.
+A NaN in a window makes the result of the window NaN, as in reductions. The standard leaves this open; NumPy, JAX and
+PyTorch do the same. onnxruntime sometimes skips a NaN, depending on its position, on dilations and on whether indices
+are returned.
 """
 
 __all__ = ["average_pool", "global_average_pool", "global_lp_pool", "global_max_pool", "lp_pool", "max_pool"]
@@ -73,8 +74,8 @@ def average_pool(
     """The mean of each window, over its elements in `x` or, with `count_include_pad`, in the padding too.
 
     x: (N, C, d1, …, dn), floating point; 16-bit types are summed in float32. Returns (N, C, o1, …, on), same dtype.
-    Positions beyond the padding, which `ceil_mode` can reach, never count, as in onnxruntime. Sizes and the other
-    attributes are as in `max_pool`.
+    Positions beyond the padding, which `ceil_mode` can reach, never count, as in onnxruntime. Sizes and all other
+    attributes: as in `max_pool`.
     Raises ShapeError, ArgumentError for attributes that do not fit, DTypeError for another dtype.
     Source: ONNX AveragePool, opsets 1–22.
 
@@ -101,7 +102,7 @@ def lp_pool(
     """The p-norm of each window: (Σ |x|^p)^(1/p).
 
     x: (N, C, d1, …, dn), floating point; 16-bit types are summed in float32. Returns (N, C, o1, …, on), same dtype.
-    p: > 0. Sizes and the other attributes are as in `max_pool`. With p > 1 the gradient of an all-zero window is zero.
+    p: > 0. With p > 1 the gradient of an all-zero window is zero. Sizes and all other attributes: as in `max_pool`.
     Raises ShapeError, ArgumentError for attributes that do not fit, DTypeError for another dtype.
     Source: ONNX LpPool, opsets 1–22.
 
@@ -271,7 +272,7 @@ def _global_max_pool(x: jax.Array) -> jax.Array:
 
 @jax.custom_jvp
 def _first_largest(x: jax.Array) -> jax.Array:
-    """(N, C): the largest element over the other axes, whose derivative is that of the first one."""
+    """The largest element over the spatial axes, (N, C). The gradient goes to the first of equal elements."""
     return largest(x, tuple(range(2, x.ndim)))
 
 

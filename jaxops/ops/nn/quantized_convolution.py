@@ -102,8 +102,8 @@ def qlinear_conv(
     and y: scalars. w_scale, w_zero_point: a scalar, or (M,). Zero points have the type of their numbers, scales are
     float32. b: (M,), int32, in units of x_scale · w_scale, or None.
     Returns: (N, M, o1, …, on) in the type of y_zero_point, rounded half to even and saturated. The integers have an
-    exact sum, which is multiplied by x_scale · w_scale / y_scale in float32, as in onnxruntime; the text leaves the
-    precision open.
+    exact sum, which is multiplied by x_scale · w_scale / y_scale in float32, as in onnxruntime; the standard leaves
+    this precision open.
     The attributes are those of `conv`. Raises as `conv` does.
     Source: ONNX QLinearConv, opset 10.
 

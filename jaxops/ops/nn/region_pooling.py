@@ -1,4 +1,4 @@
-"""Pooling of regions of interest, on whole elements; by interpolation see `ops.object_detection.regions`."""
+"""Pooling of regions of interest, by whole elements; `roi_align` in `ops.object_detection.regions` interpolates."""
 
 __all__ = ["max_roi_pool"]
 
@@ -25,10 +25,10 @@ TRAITS = Traits(kind="pooling")
 def max_roi_pool(x: Array, rois: Array, *, pooled_shape: Ints, spatial_scale: float = 1.0) -> jax.Array:
     """Divides each region into bins of whole elements and takes the largest element of each bin.
 
-    x: (N, C, H, W), floats. rois: (R, 5), of x's dtype: the image, then x1, y1, x2, y2, of the first and last element
-    after multiplication with spatial_scale and rounding (halves away from zero, as in onnxruntime). pooled_shape: the
-    number of bins (height, width). Returns (R, C, height, width), same dtype. Bins are at least one element large and
-    may overlap; one that lies outside of the image gives 0, and an image that does not exist NaN.
+    x: (N, C, H, W), floats. rois: (R, 5), of x's dtype: the index of the image, then x1, y1, x2, y2. Multiplied by
+    spatial_scale and rounded (halves away from zero, as in onnxruntime), these are the first and the last element.
+    pooled_shape: the number of bins (height, width). Returns (R, C, height, width), same dtype. Bins are at least one
+    element large and may overlap. A bin outside of the image gives 0, an index of an image that does not exist NaN.
     Raises ShapeError, ArgumentError, DTypeError.
     Source: ONNX MaxRoiPool, opsets 1–22.
 
@@ -42,7 +42,7 @@ def max_roi_pool(x: Array, rois: Array, *, pooled_shape: Ints, spatial_scale: fl
 
 
 def _pooled_sizes(x: Sizes, rois: Sizes, shape: Sizes) -> Sizes:
-    """(R, C, height, width) of R regions (R, 5) in images (N, C, H, W) (ONNX MaxRoiPool-22)."""
+    """The sizes (R, C, height, width) for R regions (R, 5) in images (N, C, H, W) (ONNX MaxRoiPool-22)."""
     problem = (
         f"max_roi_pool: `x` of {shape_text(x)} must be (N, C, H, W), and `rois` of {shape_text(rois)} (R, 5): "
         f"image, x1, y1, x2, y2"
@@ -70,7 +70,7 @@ def _max_roi_pool(operands: tuple[Any, Any], shape: Sizes, scale: float) -> Any:
     lowest = jnp.asarray(-np.inf, x.dtype)
 
     def region(bins: tuple[Any, Any, Any]) -> Any:
-        # First along the columns of the image, then along its rows: bins are rectangles.
+        # Bins are rectangles, so the maximum is taken over the height first, then over the width.
         number, row, column = bins
         image = x.at[number].get(mode="fill", fill_value=np.nan, wrap_negative_indices=False)
         pooled = largest(jnp.where(row[:, None, :, None], image[None], lowest), (2,))
@@ -83,7 +83,7 @@ def _max_roi_pool(operands: tuple[Any, Any], shape: Sizes, scale: float) -> Any:
 
 
 def _bins(first: Any, last: Any, number: int, size: Dim) -> Any:
-    """(R, number, size): whether an element of an axis lies in a bin."""
+    """Booleans (R, number, size): True for each element of an axis that lies in the bin."""
     length = jnp.maximum(last - first + 1, 1)
     step = quotient(length, jnp.full_like(length, number))[:, None]
     index = jnp.arange(number, dtype=step.dtype)[None]

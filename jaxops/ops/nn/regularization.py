@@ -30,9 +30,9 @@ def dropout(
     """The identity; with `training_mode`, sets random elements to zero and scales up the rest.
 
     data: floats when training. ratio: one number in [0, 1), the fraction of elements to drop; it may be traced.
-    training_mode: static, one boolean. Training draws from `rng`, a random key. Without one it takes the numbers of
-    NumPy's `RandomState(seed)`, as the standard's test suite does: the same ones at each call, under `vmap` for each
-    member.
+    training_mode: static, one boolean. Training draws from `rng`, a random key. Without `rng` it takes the numbers of
+    NumPy's `RandomState(seed)`, as the standard's test suite does. These are the same at each call, and for each member
+    under `vmap`.
     Returns data · mask / (1 - ratio); with `return_mask` (output, mask), where the mask is True for kept elements.
     Raises ArgumentError for a ratio outside [0, 1) and for training without rng and seed, StaticError.
     Source: ONNX Dropout, opsets 12–22.
@@ -56,7 +56,9 @@ def dropout(
     elif seed is not None:
         mask = _of_seed(share, integer("dropout", "seed", seed), data.shape)
     else:
-        raise ArgumentError("dropout: training needs a key; pass `rng`, as jax.random.key(0), or an integer `seed`")
+        raise ArgumentError(
+            "dropout: training needs a random key; pass `rng`, such as jax.random.key(0), or an integer `seed`"
+        )
     wide = lax.convert_element_type(data, accumulation_type(data.dtype))
     scaled = lax.convert_element_type(wide * lax.convert_element_type(1 / (1 - share), wide.dtype), data.dtype)
     output = lax.select(mask, scaled, lax.full_like(scaled, 0))

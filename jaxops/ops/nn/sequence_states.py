@@ -1,4 +1,4 @@
-"""Operators that pass a state along a sequence, and return it for the tokens to come.
+"""Operators that pass a state along a sequence, and return the last state for the tokens to come.
 
 16-bit types are computed in float32.
 """
@@ -101,7 +101,8 @@ def linear_attention(
     beta: (B, T, Hkv) or (B, T, 1); the two delta rules need it. scale: 0 means 1 / sqrt(dk).
     chunk_size: a hint, ignored: the tokens run one by one.
     Returns the output (B, T, Hq · dv) in the dtype of query and the last state in that of past_state, or of query.
-    Raises ShapeError, DTypeError, ArgumentError, SignatureError for a gate that the rule lacks or does not have.
+    Raises ShapeError, DTypeError, ArgumentError, SignatureError when `decay` or `beta` is missing though the rule needs
+    it, or given though the rule has none.
     Source: ONNX LinearAttention, opset 27.
 
     >>> one = jnp.ones((1, 3, 1))
@@ -137,7 +138,7 @@ def _linear_attention(operands: tuple[Any, ...], heads: tuple[int, int], scale: 
 
 
 def remembered(operands: tuple[Any, ...], past: Any, sizes: sizes_of.Heads, scale: float) -> tuple[Any, Any]:
-    """Linear attention; which of the gates are None makes the update rule.
+    """Linear attention. The gates that are not None decide the update rule.
 
     operands: query (B, T, Hkv · group · dk), key, value, and decay and beta or None. past: (W, B, Hkv, dk, dv), the
     last W states before the first token. scale: 0 means 1 / sqrt(dk).

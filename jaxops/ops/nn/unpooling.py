@@ -1,4 +1,4 @@
-"""Operators that put elements of windows back into an image: where they were largest, or summed where they overlap."""
+"""Operators that put elements back into an image: largest elements to their old places, blocks as overlapping sums."""
 
 __all__ = ["col2im", "max_unpool"]
 
@@ -31,11 +31,12 @@ def col2im(
     pads: Ints | None = None,
     strides: Ints | None = None,
 ) -> jax.Array:
-    """Adds up blocks of elements, given as columns, where they overlap in an image.
+    """Puts blocks of elements, given as columns, into an image, and sums them where they overlap.
 
-    input: (N, C·b1·…·bn, L), numbers; the L blocks are in row-major order of their places. 16-bit floats are summed in
-    float32. image_shape: static, (d1, …, dn). block_shape: static, (b1, …, bn). Returns (N, C, d1, …, dn), same dtype.
-    pads: begins, then ends, of elements that are dropped; 0 when None. strides, dilations: 1 when None.
+    input: (N, C·b1·…·bn, L), numbers; the L blocks are in row-major order of their positions. 16-bit floats are summed
+    in float32. image_shape: static, (d1, …, dn). block_shape: static, (b1, …, bn). Returns (N, C, d1, …, dn), same
+    dtype. pads: how many elements are dropped at each beginning, then at each end; None is 0. strides, dilations: None
+    is 1.
     Raises ShapeError when columns, blocks and image do not fit, ArgumentError, DTypeError.
     Source: ONNX Col2Im, opset 18.
 
@@ -57,8 +58,9 @@ def _col2im(x: Any, image: Sizes, block: Sizes, window_options: Options) -> Any:
     y = y.reshape(*sizes[:2], *block, *windows.sizes)
     rank = len(block)
     for axis in range(rank):
-        # Axis 2 holds the elements of a block along this axis, axis 1 + rank of the remaining axes the blocks'
-        # positions. The k-th elements are a strided row of the image. A finished axis goes to the end.
+        # Axis 2 holds the elements of a block along `axis`. When one of them is taken, `array_axis` holds the positions
+        # of the blocks along `axis`. The k-th elements of all blocks are a strided row of the image. A finished axis
+        # goes to the end.
         step, dilation, (low, high) = windows.strides[axis], windows.dilations[axis], windows.pads[axis]
         length, array_axis = image[axis] + low + high, 1 + rank - axis
         total: Any = None
@@ -83,8 +85,9 @@ def max_unpool(
 ) -> jax.Array:
     """Puts the elements that `max_pool` has found back where they were, among zeros.
 
-    x: (N, C, d1, …, dn), any numbers. i: the same sizes, integers: where in the flattened result each goes; of equal
-    ones any, and elements out of range are dropped. kernel_shape, pads, strides: those of the pooling.
+    x: (N, C, d1, …, dn), any numbers. i: the same sizes, integers: the index of each element in the flattened result.
+    Elements whose index is out of range are dropped; of elements with one index any is kept. kernel_shape, pads,
+    strides: those of the pooling.
     output_shape: static, all sizes of the result; None means (d - 1)·stride + kernel - pads. A larger one is filled up
     with zeros at the ends of the axes, and the indices count in the smaller sizes, as in the standard's test suite; its
     text, and onnxruntime, count them in `output_shape`.

@@ -47,10 +47,11 @@ def roi_align(
 
     x: (N, C, H, W), floats. rois: (R, 4), of x's dtype: x1, y1, x2, y2. batch_indices: (R,), integers in [0, N).
     Returns (R, C, output_height, output_width), same dtype; 16-bit types are computed in float32.
-    sampling_ratio: samples of a bin along each axis; 0: the size of the bin, rounded up, in a loop whose length
-    depends on the data. mode: 'avg', or 'max', which takes the
-    largest of the weighted neighbours of all samples, as the suite and onnxruntime do.
-    'half_pixel' moves regions by -0.5; 'output_half_pixel' does not, and makes regions at least 1 wide and high.
+    sampling_ratio: the number of samples of a bin along each axis; 0 takes the size of the bin, rounded up, in a loop
+    whose length depends on the data. mode: 'avg', or 'max', which takes the largest of the weighted neighbours of all
+    samples, as the standard's test suite and onnxruntime do.
+    spatial_scale: a factor of the coordinates in rois. coordinate_transformation_mode: 'half_pixel' then moves regions
+    by -0.5; 'output_half_pixel' does not, and makes regions at least 1 wide and high.
     Raises ShapeError, DTypeError, ArgumentError.
     Source: ONNX RoiAlign, opsets 10–22.
 
@@ -72,7 +73,7 @@ def roi_align(
 
 
 def _aligned_sizes(x: Sizes, rois: Sizes, batch_indices: Sizes, height: int, width: int) -> Sizes:
-    """(R, C, height, width) of R regions (R, 4) in images (N, C, H, W) (ONNX RoiAlign-22)."""
+    """The sizes (R, C, height, width) for R regions (R, 4) in images (N, C, H, W) (ONNX RoiAlign-22)."""
     must_fit("roi_align", "x", x, ("N", "C", "H", "W"))
     problem = (
         f"roi_align: `rois` of {shape_text(rois)} must be (R, 4), and `batch_indices` of "
@@ -144,7 +145,9 @@ def _roi_align(operands: tuple[Any, Any, Any], how: _Pooling) -> Any:
 
 
 def _neighbours(start: Any, width: Any, count: Any, sample: Any, number: int, size: Any) -> Any:
-    """Along one axis, for each region and bin: the two elements around a sample, their weights; whether it counts."""
+    """For each region and bin along one axis: the two elements around a sample, with their weights; and True if it
+    counts.
+    """
     limit = jnp.asarray(size, start.dtype)
     part = (sample.astype(start.dtype) + 0.5) / jnp.maximum(count, 1).astype(start.dtype)
     coordinates = start[:, None] + (np.arange(number)[None].astype(start.dtype) + part[:, None]) * width[:, None]

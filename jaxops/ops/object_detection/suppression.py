@@ -21,7 +21,7 @@ TRAITS = Traits(precision="exact")
 
 
 def _check_scores(boxes: Sizes, scores: Sizes) -> None:
-    """Boxes (B, S, 4) with scores (B, C, S) (ONNX NonMaxSuppression-11)."""
+    """Raises ShapeError unless boxes are (B, S, 4) and scores (B, C, S) (ONNX NonMaxSuppression-11)."""
     problem = (
         f"non_max_suppression: `boxes` of {shape_text(boxes)} must be (B, S, 4), and `scores` of "
         f"{shape_text(scores)} must be (B, C, S)"
@@ -47,8 +47,8 @@ def non_max_suppression(
     scores the first box comes first.
     max_output_boxes_per_class: one integer; None is 0, which selects nothing. iou_threshold: boxes with a larger
     intersection over union are suppressed; None is 0. score_threshold: boxes with a smaller score are removed
-    (onnxruntime removes those with an equal one too); None removes none but NaNs.
-    size: static, the number of rows, filled up with -1; needed when an operand is traced.
+    (onnxruntime removes those with an equal one too); None removes only boxes whose score is NaN.
+    size: static, the number of rows; rows are cropped, or filled up with -1. Needed when an operand is traced.
     Raises StaticError for a traced operand without `size`, ShapeError, DTypeError, ArgumentError.
     Source: ONNX NonMaxSuppression, opsets 10–11.
 
@@ -84,9 +84,9 @@ def non_max_suppression(
 
 
 def _rounded_up(boxes: jax.Array, scores: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Rounds the number of boxes up to the next power of two; a NaN is never selected.
+    """Rounds the number of boxes up to the next power of two, by boxes with a score of NaN, which are never selected.
 
-    The number of boxes often depends on data, and so a few programs serve all numbers.
+    The number of boxes often depends on data. Rounded up, a few compiled programs serve all numbers.
     """
     number = boxes.shape[1]
     more = (1 << (number - 1).bit_length()) - number if number else 0
@@ -101,7 +101,7 @@ def _limit(value: Any, boxes: Any) -> Any:
     if value is None:
         return 0
     is_known = is_static(value) and isinstance(boxes, int)
-    return np.minimum(value, boxes) if is_known else value
+    return np.minimum(np.asarray(value), np.asarray(boxes)) if is_known else value  # a narrow type may not hold `boxes`
 
 
 def _one(op: str, name: str, value: Any) -> jax.Array:
@@ -113,7 +113,7 @@ def _one(op: str, name: str, value: Any) -> jax.Array:
 
 @jit_if_concrete
 def _select(operands: tuple[Any, ...], centred: bool) -> Any:
-    """(B, C, S): the boxes that are selected, in their order, then -1."""
+    """The indices (B, C, S) of the selected boxes in the order of selection, then -1."""
     boxes, scores, most, overlap, least = operands
     if 0 in scores.shape:
         return jnp.full(scores.shape, -1, np.int32)

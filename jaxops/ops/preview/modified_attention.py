@@ -1,4 +1,4 @@
-"""Attention whose scores and probabilities pass through functions of the caller."""
+"""Attention whose scores and probabilities pass through functions that the caller gives."""
 
 __all__ = ["flex_attention"]
 
@@ -34,13 +34,13 @@ def flex_attention(
     score_mod: Modifier | None = None,
     softmax_precision: ElementType | None = None,
 ) -> jax.Array:
-    """prob_mod(softmax(score_mod(scale · q · kᵀ))) · v for each head: attention with functions of the caller.
+    """prob_mod(softmax(score_mod(scale · q · kᵀ))) · v for each head: attention with two functions of your own.
 
     q: (B, Nq, S, H). k: (B, Nkv, T, H). v: (B, Nkv, T, Hv). Floats of one dtype, of 8 bits or more; Nq is a multiple
     of Nkv: query head i uses head i // (Nq / Nkv) of k and v. scale: None is 1 / sqrt(H).
     score_mod, prob_mod: functions of one array (B, Nq, S, T) that return a sequence of one array of the same shape and
     dtype; None changes nothing. softmax_precision: the dtype of that array; None is float64 for float64, else float32.
-    Returns (B, Nq, S, Hv) in the dtype of q. Where all scores of a query are -inf the result is NaN, as softmax gives.
+    Returns (B, Nq, S, Hv) in the dtype of q. If all scores of a query are -inf, its softmax and its result are NaN.
     Raises ShapeError, DTypeError, SignatureError for a modifier that does not return one array.
     Source: ONNX FlexAttention of ai.onnx.preview, version 1.
 

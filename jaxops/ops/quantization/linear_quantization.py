@@ -49,9 +49,9 @@ def quantize_linear(
     x: any shape, floating-point or int32. y_scale: a scalar; (x.shape[axis],); or, with a `block_size`, the shape of x
     with ceil(size / block_size) on `axis`, one scale for each block. Floats, float8_e8m0fnu or int32. y_zero_point: the
     same shape, of the type of the result; 0 when None.
-    Returns: the shape of x, in `output_dtype`, else the type of y_zero_point, else uint8. Integers of 2, 4, 8 or 16
-    bits, 8-bit floats but float8_e8m0fnu, float4_e2m1fn.
-    saturate: whether an 8-bit float out of range becomes the largest number, else NaN or infinity.
+    Returns: the shape of x, in `output_dtype`, else the type of y_zero_point, else uint8. The type may be integers of
+    2, 4, 8 or 16 bits, 8-bit floats other than float8_e8m0fnu, or float4_e2m1fn.
+    saturate: 1 turns an 8-bit float out of range into the largest number, 0 into NaN or infinity.
     precision: the floating-point type of the division, by default that of y_scale, or float32 for a scale that is not a
     float of 16 bits or more. The quotient of int32 and an int32 scale is exact before it is rounded.
     Raises ShapeError when the scale does not fit, DTypeError for other types, ArgumentError, AxisError.
@@ -106,7 +106,7 @@ def _quantize(
 
 
 def ratio(x: jax.Array, by: jax.Array, pattern: Layout, kind: np.dtype | None) -> jax.Array:
-    """x / by in the precision `kind`, by default that of `by`; as float32 or float64."""
+    """x / by in the precision `kind`, by default that of `by`; returns float32 or float64."""
     if kind is None:
         kind = by.dtype if is_float(by.dtype) and by.dtype.itemsize > 1 else np.dtype(np.float32)
     data, divisor = (_converted(v, kind) for v in (x, by))
@@ -125,7 +125,7 @@ def _converted(x: jax.Array, kind: np.dtype) -> jax.Array:
 
 
 def _rounded_quotient(x: jax.Array, divisor: jax.Array) -> jax.Array:
-    """Integers divided exactly, then rounded to the nearest one, half to even."""
+    """Divides integers exactly, then rounds to the nearest integer, half to even."""
     floor = jnp.floor_divide(x, divisor)
     remainder = jnp.abs(x - floor * divisor)
     other = jnp.abs(divisor) - remainder  # the distance to the next integer
@@ -155,8 +155,8 @@ def dequantize_linear(
 
     x: any shape, of a type that `quantize_linear` gives, or int32. x_scale: shaped as in `quantize_linear`, floats or
     float8_e8m0fnu. x_zero_point: same shape, in the type of x; 0 when None.
-    Returns: the shape of x, in `output_dtype`, else the type of x_scale; floats of 16 bits or more. Those of 16 bits
-    are computed in float32.
+    Returns: the shape of x, in `output_dtype`, else the type of x_scale; floats of 16 bits or more. 16-bit results are
+    computed in float32.
     Raises ShapeError when the scale does not fit, DTypeError for other types, ArgumentError, AxisError.
     Source: ONNX DequantizeLinear, opsets 10–28, without 6-bit floats, which JAX lacks.
 
@@ -198,7 +198,7 @@ def _dequantize(operands: tuple[jax.Array, ...], axis: int, block_size: int, tar
 
 
 def dynamic_quantize_linear(x: Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Quantizes to uint8 with a scale and zero point computed from the data, so that its range and 0 are covered.
+    """Quantizes to uint8, with a scale and zero point computed from the data so that the range covers all data and 0.
 
     x: any shape, float32. Returns: y, uint8 of the shape of x; y_scale, a float32 scalar, the range / 255;
     y_zero_point, a uint8 scalar that represents 0. If all numbers are 0, the scale is 1.
@@ -218,7 +218,7 @@ def dynamic_quantize_linear(x: Array) -> tuple[jax.Array, jax.Array, jax.Array]:
 def _dynamic_quantize(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     axes, target = tuple(range(x.ndim)), np.dtype(np.uint8)
     low, high = jnp.minimum(smallest(x, axes), 0), jnp.maximum(largest(x, axes), 0)
-    # 0 / 0 by the text; onnxruntime takes the scale 1.
+    # By the text of the standard, the quotient would be 0 / 0; onnxruntime takes the scale 1.
     by = jnp.where(low == high, jnp.float32(1), quotient(high - low, jnp.float32(255)))
     zero = saturated(quotient(-low, by), None, target)
     return saturated(quotient(x, jnp.broadcast_to(by, x.shape)), zero, target), by, zero

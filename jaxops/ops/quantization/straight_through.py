@@ -17,9 +17,10 @@ from jaxops.ops.quantization.linear_quantization import ratio, scale_layout, spr
 
 @dataclass(frozen=True)
 class Quantization:
-    """The attributes of the two operators. dynamic: whether the scale follows from the data.
+    """The attributes of a quantization and the dequantization after it.
 
-    axis, block_size, precision: of the quantization. back_axis, back_block_size: of the dequantization.
+    axis, block_size, precision: of the quantization. back_axis, back_block_size: of the dequantization. dynamic: True
+    if the scale is computed from the data.
     """
 
     axis: int = 1
@@ -33,15 +34,16 @@ class Quantization:
 def straight_through(
     dequantize: Callable[..., Any], quantized: Sequence[Any], origin: Sequence[Any], attributes: Quantization
 ) -> Any:
-    """dequantize(*quantized), with a derivative for x, of which the quantized numbers are made.
+    """dequantize(*quantized), with a derivative with respect to x, from which the quantized numbers were computed.
 
     quantized: numbers, scale and zero point, as `dequantize_linear` takes them. origin: x with its scale and zero
     point, as `quantize_linear` takes them; None for a zero point that is left out.
 
-    The derivative takes rounding for the identity, and saturation for what it is: for x it is 1 where the rounded
-    number is in the range of the quantized type (and of a Clip after it), and 0 elsewhere, as in PyTorch's
-    `fake_quantize`. For the scale it is that of learned step sizes (LSQ): (round(x / scale) - x / scale) in the range,
-    the distance of its end from the zero point outside. A dynamic scale is a constant. x of integers has none.
+    The derivative treats rounding as the identity, but keeps the effect of saturation. With respect to x it is 1 where
+    the rounded number is in the range of the quantized type (and of a Clip after it), and 0 elsewhere, as in PyTorch's
+    `fake_quantize`. With respect to the scale it is that of learned step size quantization (LSQ): inside the range
+    round(x / scale) - x / scale, outside the distance of the end of the range from the zero point. A dynamic scale is
+    treated as a constant. Integers x have no derivative.
 
     >>> from jaxops.ops import dequantize_linear, quantize_linear
     >>> def fake_quantized(x):
@@ -55,7 +57,7 @@ def straight_through(
     x, x_scale, x_zero = origin
     if attributes.dynamic:
         x_scale, y_scale = lax.stop_gradient(as_traced(x_scale)), lax.stop_gradient(as_traced(y_scale))
-    y = dequantize(lax.stop_gradient(as_traced(q)), y_scale, *zero)  # floats of 8 bits have a derivative, too
+    y = dequantize(lax.stop_gradient(as_traced(q)), y_scale, *zero)  # q of 8-bit floats would pass on a derivative
     data = as_traced(x)
     if not is_float(data.dtype):
         return y
@@ -65,7 +67,7 @@ def straight_through(
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _value(attributes: Quantization, y: jax.Array, x: jax.Array, operands: tuple[Any, ...]) -> jax.Array:
-    """y, whose derivative is its own and that of `_unrounded`."""
+    """y. Its derivative is the sum of that of y and that of `_unrounded`."""
     return y
 
 
@@ -92,5 +94,5 @@ def _unrounded(attributes: Quantization, dtype: np.dtype, x: jax.Array, operands
         is_inside = lax.round(number, lax.RoundingMethod.TO_NEAREST_EVEN) + origin == wide(q).astype(number.dtype)
     divisor = spread(by.astype(number.dtype), pattern, x.shape)
     factor = spread(lax.stop_gradient(y_by).astype(number.dtype), pattern_of_y, x.shape)
-    factor = factor / jnp.where(is_inside, divisor, 1)  # a scale of 0 has no quotient, and no derivative either
+    factor = factor / jnp.where(is_inside, divisor, 1)  # 0 / 0 would be NaN, in the derivative, too
     return jnp.where(is_inside, x.astype(number.dtype) * factor, 0).astype(dtype)

@@ -10,7 +10,7 @@ from jaxops.ops.math.activations import elu, hard_sigmoid, leaky_relu, relu, sig
 
 
 class Activation(NamedTuple):
-    """An activation function, and its coefficients: alpha, or both. bounded: whether `clip` bounds its input."""
+    """An activation function and its coefficients: alpha, or alpha and beta. bounded: True if `clip` bounds x."""
 
     name: str
     coefficients: tuple[float, ...] = ()
@@ -29,7 +29,7 @@ def _scaled_tanh(x: Any, alpha: float, beta: float) -> Any:
 
 
 def _thresholded_relu(x: Any, alpha: float) -> Any:
-    # At alpha itself it is x, by the text of the layers; the operator ThresholdedRelu has 0 there.
+    # For x = alpha the standard's text on the layers gives x; the operator ThresholdedRelu gives 0.
     return lax.select(x >= alpha, x, lax.full_like(x, 0))
 
 
@@ -63,7 +63,7 @@ def resolve(
     coefficient; when they are used up, defaults follow.
     """
     if isinstance(names, str) or len(names) != count:
-        raise ArgumentError(f"{op}: `activations` is {names!r}; there must be {count}, in order for each direction")
+        raise ArgumentError(f"{op}: `activations` is {names!r}; it must hold {count} names, direction by direction")
     coefficients_by_name = {"activation_alpha": list(alphas or ()), "activation_beta": list(betas or ())}
     functions = []
     for name in names:

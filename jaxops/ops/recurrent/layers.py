@@ -42,10 +42,10 @@ def rnn(
     x: (steps, batch, input), floats. w: (D, hidden, input). r: (D, hidden, hidden). b: (D, 2 · hidden), Wb then Rb.
     initial_h: (D, batch, hidden). b and initial_h are 0 when left out. All of one dtype; D is 2 for the direction
     'bidirectional', else 1.
-    sequence_lens: (batch,), integers from 0 to steps: the length of each sequence; all steps when left out. Beyond it
-    Y is 0, and the reverse direction begins at the last step of the sequence. A traced length is clipped to the range.
+    sequence_lens: (batch,), integers from 0 to steps: the length of each sequence; all steps when left out. After the
+    end of a sequence Y is 0; the reverse direction begins at its last step. A traced length is clipped to the range.
     Returns (Y, Y_h): (steps, D, batch, hidden), the state after each step, and (D, batch, hidden), the state after
-    the last one that was computed; of a sequence of length 0 it is 0.
+    the last step that was computed; for a sequence of length 0 it is 0.
     layout: 1 puts batch first, in x, Y, initial_h and Y_h.
     activations: f of each direction: Affine, Relu, LeakyRelu, ThresholdedRelu, Tanh, ScaledTanh, Sigmoid, HardSigmoid,
     Elu, Softsign or Softplus, in upper or lower case. activation_alpha, activation_beta: the coefficients of those
@@ -113,7 +113,7 @@ def gru(
     functions = resolve("gru", names, 2 * both, activation_alpha, activation_beta)
     operands = {"x": x, "w": w, "r": r, "b": b, "sequence_lens": sequence_lens, "initial_h": initial_h}
     attributes = {"clip": clip, "direction": direction, "hidden_size": hidden_size, "layout": layout}
-    # The text says "linear_before_reset != 0".
+    # The text of the standard says "linear_before_reset != 0", so any number is allowed.
     y, y_h = layer("gru", _GRU, linear_before_reset != 0, functions, operands, **attributes)
     return y, y_h
 
@@ -164,8 +164,8 @@ def lstm(
     Cₜ = fₜ ∘ Cₜ₋₁ + iₜ ∘ cₜ, oₜ = f(Xₜ·Woᵀ + Hₜ₋₁·Roᵀ + Po ∘ Cₜ + Wbo + Rbo), Hₜ = oₜ ∘ h(Cₜ).
     w: (D, 4 · hidden, input). r: (D, 4 · hidden, hidden). b: (D, 8 · hidden). initial_c: as initial_h.
     p: (D, 3 · hidden), Pi, Po and Pf; 0 when left out. input_forget: 1 makes the forget gate fₜ = 1 - iₜ.
-    activations: f, g and h for each direction, by default Sigmoid, Tanh and Tanh. clip_cell: whether `clip` bounds the
-    input of h too, as ONNX has it; OpenVINO does not.
+    activations: f, g and h for each direction, by default Sigmoid, Tanh and Tanh. clip_cell: True makes `clip` bound
+    the input of h, too, as in ONNX; False does not, as in OpenVINO.
     Returns (Y, Y_h, Y_c), the last like Y_h. All else, and the exceptions, as in `rnn`.
     Source: ONNX LSTM, opsets 1–22.
 
@@ -192,7 +192,7 @@ def lstm_step(
     times: Callable[[Any, Any], Any] = jnp.matmul,
 ) -> Step:
     """Makes the step of a cell. times: multiplies a hidden state by `weights.r`."""
-    # With `clip` the input of h is clipped as that of f and g, as the text says; onnxruntime does not clip it.
+    # By the text of the standard, `clip` bounds the input of h as those of f and g; onnxruntime does not clip it.
     f, g, h_of = functions
     peepholes = (None,) * 3 if weights.p is None else jnp.split(weights.p, 3)
 

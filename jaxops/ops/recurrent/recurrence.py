@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import flag, integer, one_of
-from jaxops.dtypes import as_traced, is_float, require_integers, unify
+from jaxops.dtypes import as_traced, at_least_int32, is_float, require_integers, unify
 from jaxops.errors import ArgumentError
 from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.common.elementwise import require
@@ -25,8 +25,9 @@ Step: TypeAlias = Callable[[jax.Array, State], State]
 
 
 class Weights(NamedTuple):
-    """The weights of a step in one direction: R as `Cell.recurrence` gives it; the bias that the step adds, or None;
-    the peepholes."""
+    """The weights of a step in one direction: R in the form that `Cell.recurrence` gives, the bias that the step adds,
+    and the peepholes; None for a missing bias or peepholes.
+    """
 
     r: Any
     bias: jax.Array | None
@@ -43,15 +44,16 @@ def _inputs_times_w(x: Any, w: Any, valid: Any) -> Any:
 class Cell(NamedTuple):
     """A kind of layer. `step` makes the step of one direction; `variant` is the attribute that changes it.
 
-    inputs: multiplies x of all steps by W of one direction; its third argument tells where x is valid, None everywhere.
-    recurrence: makes `Weights.r` of R of one direction. For a cell with `inputs` of its own, W and R are pytrees of
-    arrays whose first axis is that of the directions, with the `shape` of the arrays that they stand for.
+    inputs: multiplies x of all steps by W of one direction; its third argument is a mask of the valid elements of x,
+    None if all are valid. recurrence: makes `Weights.r` from R of one direction. A cell with `inputs` of its own may
+    store W and R in another form: as pytrees of arrays whose first axis is that of the directions. Their `shape` must
+    be that of the arrays that they stand for.
     """
 
     step: Callable[[Weights, tuple[Callable[[Any], Any], ...], bool], Step]
     gates: int
     states: int
-    # In the variant the step itself adds the recurrence bias of the gates from this one on.
+    # In the variant, the step itself adds the recurrence bias of this gate and of all later gates.
     own_bias: int | None = None
     inputs: Callable[[Any, Any, Any], Any] = _inputs_times_w
     recurrence: Callable[[Any], Any] = jnp.transpose
@@ -74,7 +76,7 @@ def layer(
     hidden_size: int | None,
     layout: int,
 ) -> tuple[jax.Array, ...]:
-    """Y, and the last value of each state.
+    """Runs a layer. Returns Y, and the last value of each state.
 
     operands: x, w, r, b, sequence_lens, initial_h, initial_c and p, None where left out. w, r: see `Cell`.
     """
@@ -111,7 +113,7 @@ def integers(op: str, operand: str, lens: Any) -> Array:
 
 
 def lengths(op: str, lens: Array, length: Any) -> jax.Array | None:
-    """Traced lengths; None where each is known to be the number of steps. Static ones are checked."""
+    """The lengths as a JAX array; None if each is known to be the number of steps. Static lengths are checked."""
     if isinstance(lens, np.ndarray):
         if all(item == length for item in lens.flat):
             return None
@@ -119,9 +121,7 @@ def lengths(op: str, lens: Array, length: Any) -> jax.Array | None:
         outside = [int(item) for item in outside if not 0 <= item <= length]
         if outside:
             raise ArgumentError(f"{op}: `sequence_lens` holds {outside[0]}, but x has {length} steps")
-    lens = as_traced(lens)
-    # A type that may not hold the number of steps is widened.
-    return lens if jnp.iinfo(lens.dtype).bits >= 32 else lax.convert_element_type(lens, np.int32)
+    return at_least_int32(as_traced(lens))
 
 
 @jit_if_concrete
@@ -190,10 +190,10 @@ def _row(vector: Any) -> Any:
 
 
 def run(step: Step, inputs: Any, state: State, valid: Any, backward: bool) -> tuple[jax.Array, State]:
-    """The hidden state after each step, 0 beyond the end of a sequence; and the last states.
+    """The hidden state after each step, 0 after the end of a sequence; and the last states.
 
-    A step beyond the end of a sequence leaves its state unchanged. Read backward, these steps come first, so the
-    initial state reaches the last step of each sequence and no data is moved.
+    A step after the end of a sequence leaves its state unchanged. In the backward direction these steps come first, so
+    the initial state reaches the last step of each sequence without a move of data.
     """
 
     def one(state: State, row: Any) -> tuple[State, jax.Array]:
@@ -204,7 +204,7 @@ def run(step: Step, inputs: Any, state: State, valid: Any, backward: bool) -> tu
         next_state = tuple(chosen(counts, new, old) for new, old in zip(after, state, strict=True))
         return next_state, chosen(counts, after[0], jnp.zeros_like(after[0]))
 
-    # Outside of a loop a product reads the matrix as it lies: a stream of sound is a step at a time.
+    # A single step, as in streaming, runs without a loop: there the product reads the matrix in the layout that it has.
     if isinstance(inputs.shape[0], int) and inputs.shape[0] == 1:
         last, y = one(state, jax.tree.map(lambda x: x[0], (inputs, valid)))
         return lax.expand_dims(y, (0,)), last
@@ -213,7 +213,7 @@ def run(step: Step, inputs: Any, state: State, valid: Any, backward: bool) -> tu
 
 
 def chosen(condition: Any, one: Any, other: Any) -> Any:
-    """Elements of one array or another; `condition` has fewer axes, or some of size 1."""
+    """Selects elements of one array or of the other; `condition` has fewer axes, or some of size 1."""
     return lax.select(lax.broadcast_in_dim(condition, one.shape, tuple(range(condition.ndim))), one, other)
 
 

@@ -1,6 +1,7 @@
 """Operators that reduce axes to one element.
 
-Sums of 16-bit floats are accumulated in float32. NaN wins in maxima and minima, as in NumPy; see also `ops.nn.pooling`.
+Sums of 16-bit floats are accumulated in float32. A maximum or minimum is NaN if an element is NaN, as in NumPy and in
+`ops.nn.pooling`.
 """
 
 __all__ = [
@@ -43,7 +44,7 @@ Axes = tuple[int, ...]
 
 
 def _reduced(op: str, data: Any, axes: Any, keepdims: int, noop: int, *rule: Any) -> Any:
-    """Reduces the given axes; without axes all of them, or none with `noop_with_empty_axes`."""
+    """Reduces the given axes. Without `axes` it reduces all axes, or none if `noop` (noop_with_empty_axes) is 1."""
     x = one_of_kind(op, _KINDS.get(rule[0], "real numbers"), data)
     named = () if axes is None else ints(op, "axes", axes, single=True)
     every = not named and not flag(op, "noop_with_empty_axes", noop)
@@ -145,7 +146,7 @@ def _norm2(x: Array, over: Axes) -> Any:
 
 
 def _whole_norm2(x: Array, over: Axes) -> Any:
-    """The norm of integers, truncated; exact while half of the range of the widest type holds the sum of squares."""
+    """The norm of integers, truncated; exact if the sum of squares is below half of the range of the widest type."""
     static = isinstance(x, np.ndarray)
     xp = np if static else jnp
     real, integer_type = (np.dtype(t) if static else canonical(t) for t in (np.float64, np.uint64))
@@ -207,7 +208,7 @@ def _one_by_one(fn: Any, x: Any, over: Axes) -> Any:
 
 
 def _ends(dtype: Any) -> tuple[Any, Any]:
-    """The maximum and the minimum over no elements."""
+    """The maximum and the minimum of an empty set of elements."""
     if is_float(dtype):
         return -np.inf, np.inf
     return np.iinfo(dtype).min, np.iinfo(dtype).max

@@ -93,10 +93,12 @@ def sequence_empty(*, dtype: ElementType = np.float32) -> list[Array]:
 
 
 def sequence_at(input_sequence: Sequence[Array], position: Static) -> Array:
-    """The array at `position`, static, in [-n, n-1]; in a sequence of a symbolic number of arrays it may be traced.
+    """The array at a position of a sequence.
 
-    Raises BoundsError for a position out of range, SizeError where that depends on symbolic sizes, StaticError when
-    `position` is traced.
+    input_sequence: n arrays. position: static, in [-n, n-1]. In a sequence of a symbolic number of arrays it may be
+    traced.
+    Raises BoundsError for a position out of range, SizeError if symbolic sizes decide that, StaticError when `position`
+    is traced and the sequence is a list.
     Source: ONNX SequenceAt, opset 11.
 
     >>> sequence_at([np.ones(2), np.ones(3)], -1).shape
@@ -113,7 +115,7 @@ def sequence_at(input_sequence: Sequence[Array], position: Static) -> Array:
 def sequence_insert(input_sequence: Sequence[Array], tensor: Array, position: Static = None) -> Any:
     """The sequence with `tensor` inserted before the item at `position`; None appends it.
 
-    position: static, in [-n, n]. Returns a new list.
+    input_sequence: n arrays. position: static, in [-n, n]. Returns a new list.
     Raises BoundsError for a position out of range, DTypeError when the dtypes differ.
     Source: ONNX SequenceInsert, opset 11.
 
@@ -128,7 +130,9 @@ def sequence_insert(input_sequence: Sequence[Array], tensor: Array, position: St
 
 
 def sequence_erase(input_sequence: Sequence[Array], position: Static = None) -> list[Array]:
-    """The sequence without the item at `position`, static, in [-n, n-1]; None removes the last one.
+    """The sequence without the item at a position.
+
+    input_sequence: n arrays. position: static, in [-n, n-1]; None removes the last one. Returns a new list.
 
     Raises BoundsError for a position out of range or an empty sequence.
     Source: ONNX SequenceErase, opset 11.
@@ -155,13 +159,13 @@ def sequence_length(input_sequence: ShapeOnly) -> np.ndarray:
 
 
 def split_to_sequence(input: Array, split: Static = None, *, axis: int = 0, keepdims: int = 1) -> Any:
-    """Splits `input` along `axis` into a sequence: a list, or a `SplitSequence` where symbolic sizes say the number.
+    """Splits `input` along `axis` into a sequence: a list, or a `SplitSequence` if symbolic sizes decide its length.
 
-    input: any dtype. axis: static, in [-n, n-1].
+    input: n axes, any dtype. axis: static, in [-n, n-1].
     split: static; a 1-D array holds the lengths, which sum to the size of the axis; a scalar is the length of every
     piece, except that the last may be shorter. None splits into pieces of 1, and drops the axis unless `keepdims`.
-    Raises ShapeError when the lengths do not fill the axis, ArgumentError for a scalar below 1, SizeError where that
-    is open, AxisError.
+    Raises ShapeError when the lengths do not fill the axis, ArgumentError for a scalar below 1, SizeError for a
+    symbolic one that may be below 1, AxisError.
     Source: ONNX SplitToSequence, opsets 11–24.
 
     >>> [piece.shape for piece in split_to_sequence(np.zeros((2, 5)), 2, axis=1)]
@@ -188,7 +192,7 @@ def split_to_sequence(input: Array, split: Static = None, *, axis: int = 0, keep
 def concat_from_sequence(input_sequence: Sequence[Array], *, axis: int, new_axis: int = 0) -> Array:
     """Joins the arrays of a sequence along `axis`, or along a new axis with `new_axis`.
 
-    input_sequence: at least one array, of one dtype; their sizes may differ on `axis` only.
+    input_sequence: at least one array of n axes, of one dtype; their sizes may differ on `axis` only.
     axis: static, in [-n, n-1], with `new_axis` in [-n-1, n].
     Raises ArgumentError for an empty sequence, ShapeError when the sizes do not fit, AxisError.
     Source: ONNX ConcatFromSequence, opset 11.
@@ -222,12 +226,12 @@ def sequence_map(
 ) -> tuple[Any, ...]:
     """Applies `body` to each item; returns a sequence for each of its outputs.
 
-    Where the number of items is symbolic, body is traced once (`lax.scan`), for items of one length.
+    If the number of items is symbolic, body is traced once (`lax.scan`), and all items must have one length.
 
     additional_inputs: sequences of the same length, passed item by item, or arrays, passed to every call.
     body: (item, *additional items) → a sequence of outputs. n_outputs: their number, used for an empty sequence.
     rng: a random key; each call of body gets a key of its own, as `rng`.
-    Raises ShapeError for a sequence of another length.
+    Raises ShapeError for an additional sequence of another length.
     Source: ONNX SequenceMap, opset 17.
 
     >>> sequence_map([np.ones(2), np.ones(3)], body=lambda item: [item.sum()])

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.dtypes import as_traced
+from jaxops.dtypes import as_traced, at_least_int32
 from jaxops.errors import BoundsError, ShapeError, SizeError
 from jaxops.lazy_sequences import SplitSequence
 from jaxops.shapes import arithmetic
@@ -21,7 +21,7 @@ def count(pieces: SplitSequence) -> Dim:
 
 
 def rows(op: str, pieces: SplitSequence) -> jax.Array:
-    """The arrays along a new first axis. Raises SizeError where the last one may be shorter."""
+    """The arrays stacked along a new first axis. Raises SizeError if the last one may be shorter."""
     sizes, axis = pieces.data.shape, pieces.axis
     number = _whole(op, pieces)
     if not pieces.keepdims:
@@ -30,11 +30,11 @@ def rows(op: str, pieces: SplitSequence) -> jax.Array:
 
 
 def taken(pieces: SplitSequence, position: Any) -> jax.Array:
-    """One array. position: an integer, or traced; as for a gather, a traced one out of range is not an error."""
+    """The array at a position. position: an integer, or traced; a traced one out of range raises no error."""
     if isinstance(position, int):
         start, length = _place(pieces, position)
     else:
-        number = _whole("sequence_at", pieces)
+        number, position = _whole("sequence_at", pieces), at_least_int32(position)
         index = jnp.where(position < 0, position + as_traced(np.array(number, object), position.dtype), position)
         start, length = index * as_traced(np.array(pieces.each), position.dtype), pieces.each
     if isinstance(start, Tracer | jax.Array):
@@ -94,9 +94,12 @@ def _place(pieces: SplitSequence, position: int) -> tuple[Dim, Dim]:
 
 
 def _require(pieces: SplitSequence, position: int, room: Dim) -> None:
-    """Raises unless `room`, the number of elements behind the first one, is at least 0."""
+    """Raises BoundsError unless `room`, the number of elements that must exist, is at least 0."""
     size, each = pieces.data.shape[pieces.axis], pieces.each
-    problem = f"sequence_at: `position` is {position}, but there are {count(pieces)} pieces of {each} in {size}"
+    problem = (
+        f"sequence_at: `position` is {position}, but the sequence has {count(pieces)} arrays, an axis of {size} split "
+        f"by {each}"
+    )
     if not arithmetic.at_least(problem, room, 0):
         raise BoundsError(problem)
 
@@ -104,4 +107,6 @@ def _require(pieces: SplitSequence, position: int, room: Dim) -> None:
 def _whole(op: str, pieces: SplitSequence) -> Dim:
     """The number of arrays, all of one length."""
     size, each = pieces.data.shape[pieces.axis], pieces.each
-    return arithmetic.divided(f"{op}: the pieces of {each} in {size} must have one length", size, each)
+    return arithmetic.divided(
+        f"{op}: all arrays must have one length, but an axis of {size} is split by {each}", size, each
+    )

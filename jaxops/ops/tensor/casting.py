@@ -1,4 +1,4 @@
-"""Conversion between element types, and their bits in other types."""
+"""Conversion between element types, and reading the bits of one type as another."""
 
 __all__ = ["bit_cast", "cast", "cast_like"]
 
@@ -27,7 +27,9 @@ RoundMode = Literal["up", "down", "nearest"]
 
 
 def _gains_digits(operands: Any, result: np.dtype | None, attributes: Any) -> bool:
-    """An integer that fits 32 bits stays so, but for its sign, as do float16 and all that is narrower."""
+    """True if an integer result may not fit 32 bits. One of float16 or a narrower float fits; so does one of an integer
+    that fits, unless a change of sign makes it larger.
+    """
     source = getattr(operands[0], "dtype", operands[0])
     if source is None or is_float(source):
         return source is None or source.name == "bfloat16" or source.itemsize > 2
@@ -39,15 +41,16 @@ def _gains_digits(operands: Any, result: np.dtype | None, attributes: Any) -> bo
 def cast(input: SizesKept[A], *, to: ElementType, saturate: int = 1, round_mode: RoundMode = "up") -> A:
     """Converts the elements of `input` to another type.
 
-    input: any shape and dtype; strings are static. to: static, the new dtype; `str` for strings.
+    input: any shape and dtype; strings are static. to: static, the new dtype; `str` for strings. Returns the same
+    shape.
     saturate: 1 turns a number that overflows an 8-bit float into the largest one, 0 into NaN or infinity.
     round_mode: 'up', 'down' or 'nearest', for float8_e8m0fnu, which holds powers of two.
-    Floats are truncated to integers, and integers keep their lower bits. The standard leaves a float outside the range
-    of an integer type undefined: here it becomes the nearest number of a type of 32 bits or more, so that of int32
-    where this stands for int64; narrower types keep the lower bits of the nearest int32. NaN becomes 0.
+    Floats are truncated to integers, and integers keep their lower bits. The standard does not define the result for a
+    float out of range of an integer type. Here it becomes the nearest number of a type of 32 bits or more (of int32
+    where int32 stands for int64); a narrower type keeps the lower bits of the nearest int32. NaN becomes 0.
     Raises ArgumentError for a string that does not hold a number of the type; DTypeError between strings and traced
-    values, and when `to` is not an element type; OutOfRangeError with x64 off for traced integers of a sign that uint64
-    does not have, or uint32 as int64.
+    values, and when `to` is not an element type; with x64 off OutOfRangeError for traced signed integers to uint64, and
+    for traced uint32 to int64.
     Source: ONNX Cast, opsets 1–28.
 
     >>> cast(jnp.array([1.7, -1.7]), to=np.int32)
@@ -108,12 +111,12 @@ def cast_like(input: A, target_type: ShapeOnly, *, saturate: int = 1, round_mode
 
 @operator(kind="", differentiable=False)
 def bit_cast(input: A, *, to: ElementType) -> A:
-    """The bits of each element, taken for a number of another type.
+    """The bits of each element, read as a number of another type.
 
     input: any shape and dtype but strings; a boolean is a byte that is 0 or 1, and any other byte is True. to: static,
     a dtype of as many bits. Returns: the same shape.
-    Raises DTypeError for strings, for types of different widths, and for a traced 64-bit type while x64 is off, whose
-    32 bits JAX has only.
+    Raises DTypeError for strings, for types of different widths, and, with x64 off, for a traced input and a type `to`
+    of 64 bits, since JAX has only 32-bit types then.
     Source: ONNX BitCast, opset 26.
 
     >>> bit_cast(jnp.array([1.0, -0.0]), to=np.uint32).tolist()
@@ -128,8 +131,8 @@ def bit_cast(input: A, *, to: ElementType) -> A:
         raise DTypeError("bit_cast: strings have no fixed number of bits; give numbers, and a type of numbers as `to`")
     if not isinstance(data, np.ndarray) and canonical(target) != target:
         raise DTypeError(
-            f"bit_cast: `to` is {target.name}, of which a traced array has {canonical(target).name} while x64 is off; "
-            f"turn it on with jax.config.update('jax_enable_x64', True), or give a NumPy array"
+            f"bit_cast: `to` is {target.name}, but a traced array can only be {canonical(target).name} while x64 is "
+            f"off; turn it on with jax.config.update('jax_enable_x64', True), or give a NumPy array"
         )
     if _bits(data.dtype) != _bits(target):
         raise DTypeError(
@@ -150,7 +153,7 @@ def _bit_cast(data: Array, target: np.dtype) -> Array:
     if data.dtype == target:
         return data
     if isinstance(data, np.ndarray):
-        if _bits(target) < 8:  # the lower bits of a byte each
+        if _bits(target) < 8:  # each element is the lower bits of a byte
             return (data.view(np.uint8) & np.uint8(2 ** _bits(target) - 1)).view(target)
         return data.view(np.uint8) != 0 if target.kind == "b" else data.view(target)
     if data.dtype == bool:
@@ -195,7 +198,7 @@ def _convert(data: Array, target: np.dtype) -> Array:
 
 
 def _truncated(data: np.ndarray, target: np.dtype) -> np.ndarray:
-    """Floats to integers; out of range as XLA, since NumPy's result depends on the processor."""
+    """Converts floats to integers; out of range as XLA does, since NumPy's result depends on the processor."""
     data = data.astype(np.float32) if data.dtype.itemsize < 4 else data
     low, high = np.iinfo(target).min, np.iinfo(target).max
     # `high` may not be a float; float(high) rounds up then, so that >= finds every value out of range.
@@ -204,7 +207,7 @@ def _truncated(data: np.ndarray, target: np.dtype) -> np.ndarray:
 
 
 def _to_e8m0(xp: Any, data: Array, saturate: bool, round_mode: str) -> Array:
-    """float32 to powers of two: the 8 bits are the exponent, 255 is NaN; zero becomes the smallest, 2**-127."""
+    """Rounds float32 to powers of two: the 8 bits are the exponent, 255 is NaN; zero becomes the smallest, 2**-127."""
     bits = data.view(np.uint32) if xp is np else lax.bitcast_convert_type(data, jnp.uint32)
     exponent, fraction = (bits >> 23) & 0xFF, bits & 0x7FFFFF
     # Exponent 0 stands for 2**-127, half of the smallest normal number.

@@ -86,8 +86,9 @@ def gather_elements(data: A, indices: A, *, axis: int = 0) -> A:
     """Picks one element per index, at the index's own coordinates, except along `axis`, where it gives the position.
 
     data: n axes, any dtype. indices: n axes, integers in [-d, d-1] of the axis; on other axes at most the size of
-    data. Returns the shape of indices. Raises BoundsError for an out-of-range static index (a traced one reads as in
-    `gather`), AxisError, ShapeError, DTypeError.
+    data. Returns the shape of indices, the dtype of data.
+    Raises BoundsError for an out-of-range static index (a traced one reads as in `gather`), AxisError, ShapeError,
+    DTypeError.
     Source: ONNX GatherElements, opsets 11–13.
 
     >>> gather_elements(np.array([[1, 2], [3, 4]]), np.array([[0, 0], [1, 0]]), axis=1)
@@ -163,7 +164,7 @@ def gather_nd(data: A, indices: A, *, batch_dims: int = 0) -> A:
         grid = [
             np.arange(d).reshape([-1 if i == j else 1 for j in range(rank)]) for i, d in enumerate(data.shape[:batch])
         ]
-        # A 0-d result comes as a bare element, which would be an array of another type.
+        # NumPy returns a bare element for a 0-d result; without the dtype it could become an array of another type.
         return static_array(np.asarray(data[(*grid, *np.moveaxis(np.asarray(tuples), -1, 0))], data.dtype), data)
     return _gather_nd((as_traced(data), as_traced(tuples)), batch, inside)
 

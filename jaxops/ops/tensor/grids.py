@@ -34,8 +34,10 @@ def grid_sample(
     x: (N, C, d1, …, dr), floats, or any numbers for 'nearest'. grid: (N, o1, …, or, r), floats; the last axis holds
     coordinates from the innermost axis to the outermost, -1 and 1 being the centres of the first and last elements
     with align_corners, else their outer edges. Returns (N, C, o1, …, or), x's dtype; 16-bit types are computed in
-    float32. padding_mode: elements outside are zero, the edge, or the data mirrored at the edge. 'nearest' rounds
-    halves to even. Raises ShapeError, DTypeError, ArgumentError. Source: ONNX GridSample, opsets 16–22.
+    float32. mode: 'nearest' rounds halves to even. padding_mode: outside of x, 'zeros' reads zero, 'border' the element
+    at the edge, 'reflection' the data mirrored at the edge.
+    Raises ShapeError, DTypeError, ArgumentError.
+    Source: ONNX GridSample, opsets 16–22.
 
     >>> grid_sample(jnp.array([[[[0.0, 4.0]]]]), jnp.zeros((1, 1, 1, 2))).tolist()
     [[[[2.0]]]]
@@ -48,7 +50,7 @@ def grid_sample(
 
 
 def _sampled_sizes(x: Sizes, grid: Sizes) -> Sizes:
-    """(N, C, o1, …, or) of data (N, C, d1, …, dr) and a grid (N, o1, …, or, r) (ONNX GridSample-22)."""
+    """The sizes (N, C, o1, …, or) for data (N, C, d1, …, dr) and a grid (N, o1, …, or, r) (ONNX GridSample-22)."""
     rank = len(x) - 2
     problem = (
         f"grid_sample: `grid` of {shape_text(grid)} does not fit `x` of {shape_text(x)}; data (N, C, d1, …, dr) "
@@ -87,7 +89,7 @@ def _taps(coordinates: Any, size: Dim, align: bool, mode: GridMode, padding: Gri
         coordinates = jnp.where((coordinates < low) | (coordinates > high), mirrored, coordinates)
     else:
         # Beyond this the whole filter is outside, so the clip changes no result and keeps the index within int32. The
-        # text leaves open whether 'cubic' moves the coordinate itself to the edge; as in onnxruntime, it does not.
+        # standard leaves open whether 'cubic' moves the coordinate itself to the edge; as in onnxruntime, it does not.
         coordinates = jnp.clip(coordinates, -3, count + 2)
     if mode == "nearest":
         pairs = [(coordinates.astype(np.int32), None)]
@@ -95,7 +97,7 @@ def _taps(coordinates: Any, size: Dim, align: bool, mode: GridMode, padding: Gri
         pairs = linear_taps(coordinates) if mode == "linear" else cubic_taps(coordinates)
     if padding == "zeros":
         return [(index, weight, inside(index, size)) for index, weight in pairs]
-    if padding == "border":  # a gather clips
+    if padding == "border":  # the gather clips indices to the edge
         return [(index, weight, None) for index, weight in pairs]
     return [(_reflected(index, jnp.asarray(size, np.int32), align), weight, None) for index, weight in pairs]
 
@@ -108,11 +110,13 @@ def _reflected(index: Any, size: Any, align: bool) -> Any:
 
 
 def affine_grid(theta: Array, size: StaticInts, *, align_corners: int = 0) -> jax.Array:
-    """The grid of coordinates, for `grid_sample`, that an affine map makes of an image of this size.
+    """The coordinates at which `grid_sample` reads an image to transform it by an affine map.
 
-    theta: (N, 2, 3) or (N, 3, 4), floats, a matrix an image. size: static, (N, C, H, W) or (N, C, D, H, W).
-    Returns (N, H, W, 2) or (N, D, H, W, 3), same dtype; 16-bit types are computed in float32. With align_corners an
-    axis of one element is at 0, as in PyTorch, where the text leaves it open. Raises ShapeError, DTypeError.
+    theta: (N, 2, 3) or (N, 3, 4), floats, the matrix of the map for each image. size: static, that of the result of
+    `grid_sample`, (N, C, H, W) or (N, C, D, H, W). Returns (N, H, W, 2) or (N, D, H, W, 3), same dtype; 16-bit types
+    are computed in float32. align_corners: as in `grid_sample`; with 1 the coordinate on an axis of one element is 0,
+    as in PyTorch (the standard leaves this open).
+    Raises ShapeError, DTypeError.
     Source: ONNX AffineGrid, opset 20.
 
     >>> affine_grid(jnp.eye(2, 3)[None], (1, 1, 1, 2))[0, 0, :, 0].tolist()
@@ -124,7 +128,7 @@ def affine_grid(theta: Array, size: StaticInts, *, align_corners: int = 0) -> ja
 
 
 def _affine_sizes(theta: Sizes, size: Sizes) -> Sizes:
-    """(N, H, W, 2) or (N, D, H, W, 3) of matrices (N, 2, 3) or (N, 3, 4) (ONNX AffineGrid-20)."""
+    """The sizes (N, H, W, 2) or (N, D, H, W, 3) for matrices (N, 2, 3) or (N, 3, 4) (ONNX AffineGrid-20)."""
     rank = len(size) - 2
     if rank not in (2, 3):
         raise ShapeError(f"affine_grid: `size` {shape_text(size)} must be (N, C, H, W) or (N, C, D, H, W)")

@@ -25,7 +25,8 @@ def concat(inputs: Sequence[Array], *, axis: int) -> Array:
 
     inputs: at least one array, of one dtype and rank; their sizes may differ only along `axis`.
     axis: static, in [-n, n-1].
-    Raises ShapeError when the sizes do not fit, DTypeError when the dtypes differ, AxisError.
+    Raises ShapeError when the sizes do not fit, DTypeError when the dtypes differ, AxisError, SignatureError without
+    arrays.
     Source: ONNX Concat, opsets 1–13.
 
     >>> concat([np.zeros((2, 3)), np.zeros((2, 1))], axis=-1).shape

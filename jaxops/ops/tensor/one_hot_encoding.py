@@ -26,8 +26,9 @@ def one_hot(indices: Array, depth: Static, values: Array, *, axis: int = -1, wra
 
     indices: any shape, numbers; floats lose their fraction. depth: static, one number, the size of the new axis.
     values: (2,), any dtype: the value elsewhere, then the value at the index. axis: the position of the new axis.
-    wrap: whether a negative index counts from the end. An out-of-range index selects nothing.
-    Raises ShapeError unless values has two elements, ArgumentError for a negative depth, AxisError.
+    wrap: True counts a negative index from the end. An out-of-range index selects nothing.
+    Returns the dtype of values. Raises ShapeError unless values has two elements, ArgumentError for a negative depth,
+    AxisError.
     Source: ONNX OneHot, opsets 11–28; without `wrap` opset 9.
 
     >>> one_hot(jnp.array([1, -1]), 3, jnp.array([0, 5])).tolist()
@@ -37,7 +38,7 @@ def one_hot(indices: Array, depth: Static, values: Array, *, axis: int = -1, wra
     indices = beside(values, "one_hot", "indices", indices)
     (indices,) = traced_if_symbolic(one_of_kind("one_hot", "real numbers or booleans", indices))
     along = resolve_axis("one_hot", axis, indices.ndim + 1)
-    problem = f"one_hot: `values` must be two elements (elsewhere, at the index), got {describe(values)}"
+    problem = f"one_hot: `values` must hold two elements, the values elsewhere and at the index, got {describe(values)}"
     must_agree(problem, values.shape, (2,))
     count = _depth(depth)
     if isinstance(indices, np.ndarray) and isinstance(values, np.ndarray) and not is_symbolic(count):

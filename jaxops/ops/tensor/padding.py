@@ -49,7 +49,9 @@ def _centring_pads(sizes: Sizes, shape: Sizes, axes: tuple[int, ...]) -> list[tu
         )
     negative = [d for d in shape if isinstance(d, int) and d < 0]
     if negative:
-        raise ArgumentError(f"center_crop_pad: `shape` {shape_text(shape)} holds {negative[0]}; sizes are not negative")
+        raise ArgumentError(
+            f"center_crop_pad: `shape` {shape_text(shape)} holds {negative[0]}; sizes must not be negative"
+        )
     pairs: list[tuple[Dim, Dim] | None] = []
     for axis, want in zip(axes, shape, strict=True):
         more = want - sizes[axis]
@@ -68,12 +70,12 @@ def pad(
 ) -> A:
     """Adds elements before and after each axis; negative pads crop.
 
-    data: any dtype. pads: static, 1-D integers, all begins and then all ends.
+    data: any dtype. pads: static, 1-D integers, all begins and then all ends. Returns the same dtype.
     constant_value: one number of data's dtype, the fill of mode 'constant'; None is 0, False or an empty string.
-    axes: static, distinct; None means all. mode: 'constant'; 'edge' repeats the outermost element; 'reflect' mirrors
-    at it, 'symmetric' mirrors it too; 'wrap' continues from the other end. These three repeat as often as needed, as in
-    `np.pad`.
-    Negative pads crop first; the other modes extend the cropped array.
+    axes: static, distinct; None means all. mode: 'constant' fills; 'edge' repeats the outermost element; 'reflect'
+    mirrors the data without repeating the outermost element, 'symmetric' repeats it; 'wrap' continues from the other
+    end. The last three repeat the data as often as needed, as in `np.pad`.
+    Negative pads crop first; then the modes extend the cropped array.
     Raises ShapeError unless there are two pads per axis and enough elements to crop, ArgumentError, AxisError,
     DTypeError.
     Source: ONNX Pad, opsets 2–25; 'symmetric' is of OpenVINO Pad-12.
@@ -181,8 +183,8 @@ def center_crop_pad(input_data: A, shape: StaticInts, *, axes: Ints | None = Non
 
 
 def _centred(x: Any, axis: int, size: Dim) -> Any:
-    """The middle of an axis that is longer or shorter than `size`: the longest part of zeros on both sides is there."""
+    """Crops or pads an axis to `size` around its middle: adds all the zeros that may be needed, then crops."""
     room = (size + 1) // 2
     padded = lax.pad(x, jnp.zeros((), x.dtype), [(room, room, 0) if i == axis else (0, 0, 0) for i in range(x.ndim)])
-    first = lax.div(jnp.asarray(x.shape[axis] - size, np.int32), np.int32(2))  # rounded to 0, as above
+    first = lax.div(jnp.asarray(x.shape[axis] - size, np.int32), np.int32(2))  # rounds to 0, like `_centring_pads`
     return lax.dynamic_slice_in_dim(padded, first + jnp.asarray(room, np.int32), size, axis)

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import integer, ints, one_of
-from jaxops.dtypes import as_traced, require_integers
+from jaxops.dtypes import as_traced, at_least_int32, require_integers
 from jaxops.errors import ArgumentError, AxisError, ShapeError, shape_text
 from jaxops.ops.common.elementwise import traced_if_symbolic
 from jaxops.ops.common.result_sizes import assert_sizes
@@ -125,6 +125,7 @@ def reverse_sequence(input: A, sequence_lens: A, *, batch_axis: int = 1, time_ax
     if x.ndim < 2 or not all_agree(problem, lengths.shape, (x.shape[batch_axis],)):
         raise ShapeError(problem)
     require_integers("reverse_sequence", "sequence_lens", lengths)
+    lengths = at_least_int32(lengths)
     order = (batch_axis, time_axis, *range(2, x.ndim))
     if not isinstance(x.shape[time_axis], int):
         lengths = as_traced(lengths)

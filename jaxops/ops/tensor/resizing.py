@@ -1,8 +1,9 @@
 """Resizing of axes by nearest-element, linear or cubic sampling.
 
-One axis after the other. With a ratio of small whole numbers the filter weights repeat with a short period: each phase
-of the period is a weighted sum of slices, and the phases are interleaved. Other ratios gather each tap of the filter at
-static indices, or multiply by a matrix if an antialiasing filter has many taps. NumPy computes all weights.
+Axes are resized one after the other. If the scale is a ratio of small integers, the filter weights repeat with a short
+period: each phase of the period is a weighted sum of slices, and the phases are interleaved. Other scales gather each
+tap of the filter at static indices, or multiply by a matrix if an antialiasing filter has many taps. NumPy computes all
+weights.
 Milliseconds on a CPU of two busy cores, twice the size, linear, by slices, gathers, matrices: (1, 64, 56, 56): 0.3,
 1.2, 1.8 (onnxruntime 1.1); (8, 128, 28, 28): 1.6, 4.4, 5.6 (17). Nearest: 0.2 to 0.3 by gathers.
 """
@@ -80,15 +81,16 @@ def resize(
     """Resizes axes of `x` by nearest-element, linear or cubic sampling.
 
     x: any dtype for 'nearest', which keeps strings static; numbers otherwise. 16-bit types are computed in float32,
-    integers of 32 and 64 bits in float64 and so with x64 only. Integers are rounded towards zero by 'linear' without
-    antialias, as in onnxruntime, else to the nearest, and saturate.
-    scales, sizes: static, one number for each of `axes`; one of the two, the other None or empty. Returns the same
-    dtype, of floor(size · scale), or of `sizes`; a keep_aspect_ratio_policy other than 'stretch' scales all axes by the
-    smallest or largest ratio.
-    roi: static, starts and then ends as parts of each axis, for 'tf_crop_and_resize': places outside `x` get
+    integers of 32 and 64 bits in float64, which needs x64. An integer result saturates. 'linear' without antialias
+    rounds it towards zero, as in onnxruntime; all else rounds it to the nearest integer.
+    scales, sizes: static, one number for each of `axes`; give one of the two, the other is None or empty. Returns the
+    same dtype, with sizes floor(size · scale), or `sizes`; a keep_aspect_ratio_policy other than 'stretch' scales all
+    axes by the smallest or largest ratio.
+    roi: static, starts and then ends as fractions of each axis, for 'tf_crop_and_resize': positions outside `x` get
     extrapolation_value. axes: static; None means all. antialias: 1 widens the 'linear' or 'cubic' filter of a smaller
     result, so that each element of `x` counts. exclude_outside: 1 gives neighbours outside `x` no weight; 0 repeats the
-    edge.
+    edge. coordinate_transformation_mode: the standard's formula that turns an index of the result into a coordinate of
+    `x`. nearest_mode: how 'nearest' rounds a coordinate. cubic_coeff_a: the coefficient a of the 'cubic' filter.
     Raises ShapeError, ArgumentError, AxisError, DTypeError; StaticError for traced scales, sizes or roi.
     Source: ONNX Resize, opsets 11–19.
 
@@ -192,7 +194,7 @@ def _narrowed(y: Any, dtype: Any, how: Sampling) -> Any:
     if is_float(dtype):
         return lax.convert_element_type(y, dtype)
     y = lax.floor(y + 0.5) if how.mode == "cubic" or how.antialias else y
-    return lax.convert_element_type(y, dtype)  # of XLA, which saturates
+    return lax.convert_element_type(y, dtype)  # XLA saturates
 
 
 def _extrapolated(y: Any, plan: tuple[Resized, ...], how: Sampling) -> Any:
@@ -222,7 +224,7 @@ def _sample(x: Any, p: Resized, how: Sampling) -> Any:
     try:
         if phases is not None:
             return _interleaved(x, p, *phases)
-    except Undecided:  # a half of a size that may be less than two
+    except Undecided:  # such as half of a size that may be less than 2
         pass
     if not (isinstance(p.size, int) and isinstance(p.length, int)):
         if is_string(x):
@@ -248,8 +250,8 @@ def _coordinates(p: Resized, how: Sampling) -> np.ndarray:
     bounded("resize: the list of coordinates", (p.length,), np.dtype(np.float64).itemsize)
     index, mode, size = np.arange(p.length, dtype=np.float64), how.coordinates, p.size
     scale = p.scale or Fraction(1)
-    # length_resized of the text is scale · length_original, which may be fractional, as in the suite. onnxruntime
-    # uses the length of the result.
+    # By the standard and its test suite, length_resized is scale · length_original, which may be fractional.
+    # onnxruntime uses the length of the result.
     length = float(scale * size)
     if mode == "tf_crop_and_resize":
         start, end = p.roi
@@ -299,7 +301,7 @@ def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
 
 
 def _phases(p: Resized, how: Sampling) -> tuple[np.ndarray, np.ndarray] | None:
-    """The taps of the first period of results if all others repeat them; None if not, or if there are too many."""
+    """The taps of the first period of results if all later ones repeat them; None if not, or if they are too many."""
     if p.scale is None or how.coordinates not in _PERIODIC or (how.exclude_outside and how.mode != "nearest"):
         return None
     count, step = p.scale.numerator, p.scale.denominator
@@ -316,7 +318,7 @@ def _phases(p: Resized, how: Sampling) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _interleaved(x: Any, p: Resized, first: np.ndarray, weights: np.ndarray) -> Any:
-    """Each phase as a weighted sum of slices of the data, padded by its edges; then the phases element by element."""
+    """Interleaves the phases; each is a weighted sum of slices of the data, padded by its edges."""
     assert p.scale is not None
     axis, count, step = p.axis, p.scale.numerator, p.scale.denominator
     blocks = p.size if step == 1 else p.length if count == 1 else -(-p.length // count)
@@ -339,7 +341,7 @@ def _interleaved(x: Any, p: Resized, first: np.ndarray, weights: np.ndarray) -> 
 
 
 def _weighted_sum(parts: list[tuple[Any, Any]]) -> Any:
-    """Σ weight · part; weights broadcast. A part of weight 1 is not multiplied, so one alone may be of any type."""
+    """Σ weight · part; weights broadcast. A part of weight 1 is not multiplied, so it may have any type if alone."""
     total: Any = None
     for part, weight in parts:
         term = part if np.all(np.equal(weight, 1)) else part * np.asarray(weight).astype(part.dtype)

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, one_of
-from jaxops.dtypes import as_traced, unify
+from jaxops.dtypes import as_traced, at_least_int32, unify
 from jaxops.errors import AxisError, DTypeError, ShapeError, describe
 from jaxops.ops.common.indices import checked_indices, from_start
 from jaxops.shapes import arithmetic as of_sizes
@@ -40,7 +40,8 @@ def _scatter_mul_jvp(dims: Any, mode: str, primals: Any, tangents: Any) -> tuple
     (data, indices, updates), (data_dot, _, updates_dot) = primals, tangents
     zero = updates == 0
     ones, zeros = jnp.ones_like(data), jnp.zeros_like(data)
-    # For each update, the product of the other updates at its position: that of all without zeros, divided by itself.
+    # For each update, the product of the other updates at its position: the product of all nonzero updates there,
+    # divided by the update itself; or 0 if another update is 0.
     nonzero = jnp.where(zero, jnp.ones_like(updates), updates)
     product = _scatter_mul(ones, indices, nonzero, dims, mode)
     count = lax.scatter_add(zeros, indices, zero.astype(data.dtype), dims, mode=mode)
@@ -52,7 +53,7 @@ def _scatter_mul_jvp(dims: Any, mode: str, primals: Any, tangents: Any) -> tuple
 
 
 def _gathered(x: Any, indices: Any, updates: Any, dims: lax.ScatterDimensionNumbers) -> Any:
-    """The elements of x where the updates go; anything for an update that is dropped."""
+    """The elements of x at the positions of the updates; any element for an update that is dropped."""
     gather_dims = lax.GatherDimensionNumbers(
         tuple(dims.update_window_dims), tuple(dims.inserted_window_dims), tuple(dims.scatter_dims_to_operand_dims)
     )
@@ -88,7 +89,8 @@ def scatter_elements(data: A, indices: A, updates: A, *, axis: int = 0, reductio
 
     data: n axes, any dtype. indices: n axes, integers in [-d, d-1] of the axis; on other axes at most the size of data.
     updates: the shape of indices, the dtype of data. reduction: 'none' replaces, and the last of several updates to
-    one position wins, as in onnxruntime; 'add', 'mul', 'max' and 'min' combine with the old element.
+    one position wins, as in onnxruntime; 'add', 'mul', 'max' and 'min' combine with the old element. Returns a new
+    array like data.
     Raises BoundsError for an out-of-range static index, ArgumentError, AxisError, ShapeError, DTypeError.
     Source: ONNX ScatterElements, opsets 11–18; Scatter, opset 9.
 
@@ -144,7 +146,8 @@ def scatter_nd(data: A, indices: A, updates: A, *, reduction: Reduction = "none"
     """Writes `updates` into `data` at the positions given by tuples of indices.
 
     data: n axes, any dtype. indices: (q…, k), integers; each tuple of k indexes the first k axes of data.
-    updates: (q…) and the last n-k sizes of data, of the dtype of data. reduction: as in `scatter_elements`.
+    updates: (q…) and the last n-k sizes of data, of the dtype of data. reduction: as in `scatter_elements`. Returns a
+    new array like data.
     Raises BoundsError for an out-of-range static index, ArgumentError, ShapeError, DTypeError.
     Source: ONNX ScatterND, opsets 11–18.
 
@@ -183,11 +186,13 @@ def tensor_scatter(
     axis: int = -2,
     mode: TensorScatterMode = "linear",
 ) -> jax.Array:
-    """Writes new steps into a cache of sequences, from an index for each sequence on.
+    """Writes new steps into a cache of sequences, for each sequence from an index of its own on.
 
-    past_cache: (batch, …), any dtype. update: the same shape, except that it is shorter along `axis`. write_indices:
-    (batch,) integers; None means 0. mode: 'linear' drops steps beyond the end; 'circular' continues at the start.
-    Raises ArgumentError, AxisError for axis 0, ShapeError, DTypeError. Source: ONNX TensorScatter, opset 24.
+    past_cache: (batch, …), any dtype. update: the same shape, except that it may be shorter along `axis`.
+    write_indices: (batch,) integers, the index of the first step; None means 0. mode: 'linear' drops steps beyond the
+    end; 'circular' continues at the start. Returns the shape and dtype of past_cache.
+    Raises ArgumentError, AxisError for axis 0, ShapeError, DTypeError.
+    Source: ONNX TensorScatter, opset 24.
 
     >>> tensor_scatter(jnp.zeros((1, 3, 1)), jnp.ones((1, 1, 1)), jnp.array([2])).ravel().tolist()
     [0.0, 0.0, 1.0]
@@ -208,7 +213,8 @@ def tensor_scatter(
     problem = f"tensor_scatter: `write_indices` has {first.shape[0]} entries, but the batch has {cache.shape[0]}"
     if not of_sizes.sizes_fit(problem, first.shape, cache.shape[:1], (1,)):
         raise ShapeError(problem)
-    return _tensor_scatter((cache, update, jnp.broadcast_to(first, cache.shape[:1])), along, mode == "circular")
+    first = jnp.broadcast_to(at_least_int32(first), cache.shape[:1])
+    return _tensor_scatter((cache, update, first), along, mode == "circular")
 
 
 @jit_if_concrete

@@ -59,9 +59,9 @@ def _where(arrays: tuple[Array, ...]) -> Any:
 
 
 def _unbounded(op: str, operand: str, value: Any, size: Static, result: str) -> bool:
-    """Returns True if the data decide the size of the result (no `size` given); the data must then be known.
+    """Returns True if the data decide the size of the result, because no `size` is given. Raises if they are traced.
 
-    result: what a `size` of n gives.
+    result: of a `size` of n, such as "n columns", for the message.
     """
     if size is None and isinstance(value, Tracer):
         problem = f"the size of the result depends on `{operand}`, which is traced"
@@ -156,8 +156,8 @@ def unique(
 
     x: any dtype. Returns (y, indices, inverse_indices, counts): y in ascending order, or with sorted=0 in the order
     of first appearance; indices of the first occurrences in x; for each element of x its index in y; the counts.
-    size: static, the number of elements of y, padded with the smallest one, which counts 0 there; required for more
-    than one traced element.
+    size: static, the number of elements of y, padded with the smallest one, with a count of 0; required for more than
+    one traced element.
     Raises StaticError for a traced x without `size`, AxisError.
     Source: ONNX Unique, opsets 11–28.
 
@@ -180,7 +180,7 @@ def unique(
         first, inverse, counts = (v.reshape(-1).astype(canonical(np.int64)) for v in index_arrays)
         if ascending:
             return y, first, inverse, counts
-        order = jnp.argsort(jnp.where(counts == 0, jnp.iinfo(first.dtype).max, first))  # what was padded comes last
+        order = jnp.argsort(jnp.where(counts == 0, jnp.iinfo(first.dtype).max, first))  # the padding comes last
         rank = jnp.zeros_like(first).at[order].set(lax.iota(first.dtype, count))
         return jnp.take(y, order, axis=along or 0), first[order], rank[inverse], counts[order]
     if is_symbolic(x):
@@ -202,7 +202,7 @@ def unique(
 def _unique(x: np.ndarray, axis: int | None) -> tuple[np.ndarray, ...]:
     if axis is None or x.dtype != object:
         return np.unique(x, True, True, True, axis)
-    # NumPy does not order slices of objects; places in the sorted strings have the same order.
+    # NumPy does not order slices of objects; the ranks of the strings have the same order.
     strings, ranks = np.unique(x, return_inverse=True)
     y, *index_arrays = np.unique(ranks.reshape(x.shape), True, True, True, axis)
     return strings[y], *index_arrays

@@ -27,7 +27,7 @@ def split(
 
     input: any dtype. Returns a tuple of arrays.
     split: static, 1-D integers >= 0 that sum to the size of the axis.
-    num_outputs: each piece has ceil(size / num_outputs) elements, the last one the remaining ones. Give one of the two.
+    num_outputs: each piece has ceil(size / num_outputs) elements, the last one has what is left. Give one of the two.
     Raises ShapeError when the lengths do not fill the axis, AxisError, SignatureError for both or neither.
     Source: ONNX Split, opsets 2–18.
 

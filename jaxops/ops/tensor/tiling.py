@@ -20,7 +20,8 @@ TRAITS = Traits(kind="movement", foldable=True)
 def tile(input: A, repeats: StaticInts) -> A:
     """Repeats `input` along each axis.
 
-    input: n axes, any dtype. repeats: static, n integers >= 0; a single integer is for one axis.
+    input: n axes, any dtype. repeats: static, n integers >= 0, or one integer if n is 1. Returns the same dtype, each
+    size times its repeats.
     Raises ShapeError unless there is one repeat per axis, ArgumentError for a negative one.
     Source: ONNX Tile, opsets 6–13.
 

@@ -22,7 +22,7 @@ def trilu(input: A, k: Any = None, *, upper: int = 1) -> A:
     """The upper or lower triangle of each matrix, zeros elsewhere.
 
     input: (…, n, m), any dtype. k: one integer, which may be traced: the last diagonal that the triangle includes;
-    a positive k is above the main diagonal.
+    a positive k is above the main diagonal; None is 0. Returns the same shape and dtype.
     Raises ShapeError for an input of fewer than two axes or unless k is one integer.
     Source: ONNX Trilu, opset 14.
 
@@ -40,8 +40,9 @@ def trilu(input: A, k: Any = None, *, upper: int = 1) -> A:
         triangle: Any = np.triu(x, int(k)) if upper else np.tril(x, int(k))
         return triangle
     # A diagonal beyond int32 is beyond every matrix.
-    k = np.clip(k, -(2**31) + 1, 2**31 - 1).astype(np.int32) if isinstance(k, np.ndarray) else k.astype(jnp.int32)
-    return _trilu((as_traced(x), as_traced(k)), upper)
+    own, narrow = jnp.iinfo(k.dtype), jnp.iinfo(np.int32)
+    k = (np if isinstance(k, np.ndarray) else jnp).clip(k, max(own.min, narrow.min + 1), min(own.max, narrow.max))
+    return _trilu((as_traced(x), as_traced(k.astype(np.int32))), upper)
 
 
 @jit_if_concrete

@@ -6,7 +6,7 @@ from jaxops.errors import ArgumentError, UnsupportedError, install
 
 
 def compiled(op: str, attribute: str, pattern: str, *, longest: bool = False) -> Any:
-    """A pattern of `re2`, for text that `encoded` made. longest: of matches at one place it takes the longest.
+    """A compiled pattern of `re2`, for text from `encoded`. longest: takes the longest of the matches at one position.
 
     Raises ArgumentError for a malformed pattern and for what RE2 lacks (backreferences, lookaround, possessive
     quantifiers), UnsupportedError without `google-re2`.
@@ -25,5 +25,5 @@ def compiled(op: str, attribute: str, pattern: str, *, longest: bool = False) ->
 
 
 def encoded(text: str) -> bytes:
-    """A string as RE2 reads it; one that is not Unicode text raises no error."""
+    """A string as bytes, as RE2 reads it; a string with lone surrogates raises no error."""
     return text.encode(errors="surrogatepass")

@@ -55,9 +55,10 @@ def string_split(x: Any, *, delimiter: str | None = None, maxsplit: int | None =
 
     x: strings, any shape. delimiter: None or '' splits at runs of white space and ignores it at both ends.
     maxsplit: the largest number of splits per string; None sets no limit, nor does a negative number, as in
-    onnxruntime. Returns strings of shape (*x.shape, largest number of pieces) and int64 numbers of shape x.shape.
-    Raises DTypeError for anything but strings. Source: ONNX StringSplit, opset 20. An empty string has no pieces, as in
-    onnxruntime.
+    onnxruntime. An empty string has no pieces, as in onnxruntime.
+    Returns strings of shape (*x.shape, largest number of pieces) and int64 numbers of shape x.shape.
+    Raises DTypeError for anything but strings.
+    Source: ONNX StringSplit, opset 20.
 
     >>> string_split(np.array(["a b", "c"]))
     (array([['a', 'b'],
@@ -79,7 +80,7 @@ def string_split(x: Any, *, delimiter: str | None = None, maxsplit: int | None =
 
 CaseChange = Literal["LOWER", "UPPER", "NONE"]
 _LOCALE = re.compile(r"(?P<language>[A-Za-z]{1,8})([_-][A-Za-z0-9]+)*([.@][A-Za-z0-9_.@-]+)?|")
-# In these languages i with a dot and i without one are two letters, each of both cases.
+# In these languages, i with a dot and i without a dot are two letters, each with an upper and a lower case.
 _DOTTED = ("tr", "az")
 _LOWER, _UPPER = str.maketrans({"I": "ı", "İ": "i"}), str.maketrans({"i": "İ", "ı": "I"})
 
@@ -110,12 +111,12 @@ def string_normalizer(
 ) -> np.ndarray:
     """Drops stop words, then changes the case of the remaining strings.
 
-    x: strings, (C,) or (1, C). case_change_action: 'LOWER', 'UPPER' or 'NONE'. is_case_sensitive: whether stop words
-    match only in their own case. locale: such as en_US, its default; the cases of all languages are those of Unicode,
-    but for the dotted and dotless i of Turkish and Azerbaijani.
+    x: strings, (C,) or (1, C). case_change_action: 'LOWER', 'UPPER' or 'NONE'. is_case_sensitive: 1 drops a stop word
+    only in its own case. locale: such as en_US, its default; case follows Unicode for all languages, except for the
+    dotted and dotless i of Turkish and Azerbaijani.
     Returns (D,) or (1, D); one empty string when no string remains.
-    Raises ShapeError for another shape, ArgumentError for another action or for no name of a locale, DTypeError for
-    anything but strings.
+    Raises ShapeError for another shape, ArgumentError for another action or a malformed locale, DTypeError for anything
+    but strings.
     Source: ONNX StringNormalizer, opset 10.
 
     >>> string_normalizer(np.array(["The", "Cat"]), stopwords=["the"], case_change_action="UPPER")

@@ -1,7 +1,7 @@
 """One step of stochastic gradient descent, for any number of tensors at once.
 
-Each takes the learning rate, the number of steps before this one, and the tensors by kind: first all that are
-optimized, then their gradients, then the state that steps hand on. 16-bit types are computed in float32.
+Each operator takes the learning rate, the number of earlier steps, and the tensors by kind: first all tensors that are
+optimized, then all gradients, then the state that one step passes to the next. 16-bit types are computed in float32.
 """
 
 __all__ = ["adagrad", "adam", "momentum"]
@@ -34,8 +34,8 @@ def adagrad(
 ) -> tuple[jax.Array, ...]:
     """One step of Adagrad: x - r / (1 + t · decay_factor) · g' / (√h' + epsilon).
 
-    r: one float. t: one integer. inputs: n tensors x, n gradients g, n sums h of squared gradients; floats, the g and h
-    of an x in its shape. g' = g + norm_coefficient · x, h' = h + g'².
+    r: one float. t: one integer. inputs: n tensors x, n gradients g, n sums h of squared gradients; floats. Each g and
+    h has the shape of its x. g' = g + norm_coefficient · x, h' = h + g'².
     Returns n new tensors and n new sums h', in the dtypes of x and h.
     Raises SignatureError for a number of tensors that is not 3n, ShapeError, DTypeError.
     Source: ai.onnx.preview.training Adagrad, version 1.
@@ -61,8 +61,8 @@ def adam(
     """One step of Adam: (1 - norm_coefficient_post) · (x - r' · v' / (√h' + epsilon)).
 
     r: one float. t: one integer. inputs: n tensors x, n gradients g, n averages v of gradients, n averages h of squared
-    gradients; floats, the g, v and h of an x in its shape. g' = g + norm_coefficient · x, v' = alpha · v +
-    (1 - alpha) · g', h' = beta · h + (1 - beta) · g'², and r' is r, for t > 0 times √(1 - betaᵗ) / (1 - alphaᵗ).
+    gradients; floats. Each g, v and h has the shape of its x. g' = g + norm_coefficient · x, v' = alpha · v +
+    (1 - alpha) · g', h' = beta · h + (1 - beta) · g'², r' = r · √(1 - betaᵗ) / (1 - alphaᵗ) if t > 0, else r.
     Returns n new tensors, n averages v' and n averages h', in the dtypes of x, v and h.
     Raises SignatureError for a number of tensors that is not 4n, ShapeError, DTypeError.
     Source: ai.onnx.preview.training Adam, version 1.
@@ -79,10 +79,10 @@ def adam(
 def momentum(
     r: Any, t: Any, inputs: Sequence[Array], *, alpha: float, beta: float, mode: Mode, norm_coefficient: float
 ) -> tuple[jax.Array, ...]:
-    """One step of gradient descent with a momentum: x - r · v', in the mode 'nesterov' x - r · (g' + alpha · v').
+    """One step of gradient descent with momentum: x - r · v', or in the mode 'nesterov' x - r · (g' + alpha · v').
 
-    r: one float. t: one integer. inputs: n tensors x, n gradients g, n momenta v; floats, the g and v of an x in its
-    shape. g' = g + norm_coefficient · x, v' = alpha · v + beta · g'; beta is 1 while t is 0.
+    r: one float. t: one integer. inputs: n tensors x, n gradients g, n momenta v; floats. Each g and v has the shape of
+    its x. g' = g + norm_coefficient · x, v' = alpha · v + beta · g'; beta counts as 1 while t is 0.
     Returns n new tensors and n new momenta v', in the dtypes of x and v.
     Raises SignatureError for a number of tensors that is not 3n, ArgumentError for another mode, ShapeError,
     DTypeError.
@@ -98,7 +98,7 @@ def momentum(
 
 
 def _tensor_count(op: str, kinds: Sequence[str], tensors: Sequence[Sizes]) -> int:
-    """The number of tensors that are optimized; there are as many of each kind, of the same sizes."""
+    """The number of tensors that are optimized. Raises unless there are as many of each kind, of the same sizes."""
     count, remainder = divmod(len(tensors), len(kinds))
     if remainder or not count:
         raise SignatureError(
@@ -108,7 +108,7 @@ def _tensor_count(op: str, kinds: Sequence[str], tensors: Sequence[Sizes]) -> in
         for kind, sizes in zip(kinds, tensors[i::count], strict=True):
             if sizes != tensors[i]:
                 must_agree(
-                    f"{op}: the {kind} of tensor {i} has the shape {shape_text(sizes)}, but the tensor "
+                    f"{op}: the {kind} of tensor {i} has the shape {shape_text(sizes)}, but the tensor has "
                     f"{shape_text(tensors[i])}",
                     sizes,
                     tensors[i],
@@ -162,7 +162,7 @@ def _adam(
     g = norm * x + g
     v = alpha * v + (1 - alpha) * g
     h = beta * h + (1 - beta) * g * g
-    past = jnp.maximum(t, 1)  # else 0 / 0 enters the gradient
+    past = jnp.maximum(t, 1)  # with t = 0, 0 / 0 would enter the gradient
     r = jnp.where(t > 0, r * jnp.sqrt(_decayed(beta, past)) / _decayed(alpha, past), r)
     return (1 - post) * (x - r * v / (jnp.sqrt(h) + epsilon)), v, h
 

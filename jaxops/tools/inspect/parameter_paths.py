@@ -60,7 +60,7 @@ def paths(graph: Graph) -> Paths:
         result.names[name] = used.unique(given_paths[name] or next(iter(guessed), name))
     for name, path in result.names.items():
         further = dict.fromkeys(alias for alias in uses.aliases.get(name, []) if path_in_name(alias))
-        further |= dict.fromkeys(_modules(uses.of[name], path, uses))
+        further |= dict.fromkeys(_modules(name, path, uses))
         result.tied.update((other, path) for other in further if other != path and other not in used.paths)
     result = Paths({name: result.names[name] for name in uses.of}, result.tied)
     return result
@@ -221,14 +221,23 @@ def _path_of(name: str, use: _Use, uses: _Uses) -> str | None:
             return None
     leaf = _leaf(use, uses, module)
     if leaf is None:
-        leaf = name if name.isidentifier() and not re.search(r"\d$", name) else use.node.label.rpartition("/")[2]
+        leaf = _leaf_in_name(name) or use.node.label.rpartition("/")[2]
     return f"{module}.{leaf}"
 
 
-def _modules(uses_of_parameter: list[_Use], path: str, uses: _Uses) -> Iterator[str]:
+def _leaf_in_name(name: str) -> str | None:
+    """The last part of a name that the author may have chosen; None for a name that a tool generated."""
+    leaf = (path_in_name(name) or name).rpartition(".")[2]
+    return leaf if leaf.isidentifier() and not re.search(r"\d$", leaf) else None
+
+
+def _modules(name: str, path: str, uses: _Uses) -> Iterator[str]:
     """The paths of the modules that use a parameter, if there are several, or if its name has another module."""
+    uses_of_parameter = uses.of[name]
+    shared = len({use.scope for use in uses_of_parameter}) > 1
     for use in uses_of_parameter:
-        leaf = _leaf(use, uses, use.scope)
+        # Several modules may add a bias to something else than a product; they share its name.
+        leaf = _leaf(use, uses, use.scope) or (_leaf_in_name(name) if shared else None)
         if not (use.scope and leaf):
             continue
         # If an exporter folds a normalization into a convolution, the convolution is in the normalization's module.

@@ -25,8 +25,8 @@ def over(sizes, kernel, pads=None, strides=None, dilations=None):
 
 
 def test_form_chosen():
-    def way(x, w, group=1, pads=None):
-        found = select_gpu.gpu_form(x, w, over(x[2:], w[2:], pads), group)
+    def way(x, w, group=1, pads=None, specialized=True):
+        found = select_gpu.gpu_form(Target("gpu", specialized=specialized), x, w, over(x[2:], w[2:], pads), group)
         return found and found.__name__
 
     (b,) = symbolic_shape("b")
@@ -34,6 +34,7 @@ def test_form_chosen():
     assert way((1, 64, 56, 56), (256, 64, 1, 1), pads=(1, 1, 1, 1)) == "convolution_last"
     assert way((1, 64, 56, 56), (256, 32, 1, 1), 2) == "convolution_last"
     assert way((1, 64, 56, 56), (64, 1, 3, 3), 64) == "by_channel"
+    assert way((1, 64, 56, 56), (64, 1, 3, 3), 64, specialized=False) == "convolution_last"  # it has no derivative
     assert way((16, 64, 56, 56), (64, 1, 3, 3), 64) == "convolution_last"  # too many sums
     assert way((b, 64, 56, 56), (64, 1, 3, 3), 64) == "convolution_last"  # how many is not known
     assert way((1, 64, 56, 56), (128, 1, 3, 3), 64) == "convolution_last"
@@ -59,26 +60,37 @@ def layers(draw):
     return (2, group * inner, *spatial), (filters, inner, *kernel), group, found
 
 
+def plain(x, w, windows, group):
+    dilations = {"rhs_dilation": windows.dilations, "feature_group_count": group}
+    return lax.conv_general_dilated(x, w, windows.strides, windows.pads, **dilations, precision="highest")
+
+
 @settings(max_examples=60, deadline=None)
 @given(layers(), st.sampled_from([np.float32, np.float16, jnp.bfloat16]))
 def test_values(layer, dtype):
     x_shape, w_shape, group, found = layer
     x, w = (RNG.normal(size=shape).astype(dtype) for shape in (x_shape, w_shape))
-    expected = lax.conv_general_dilated(
-        *(a.astype(np.float32) for a in (x, w)),
-        found.strides,
-        found.pads,
-        rhs_dilation=found.dilations,
-        feature_group_count=group,
-        precision="highest",
-    )
-    form = select_gpu.gpu_form(x_shape, w_shape, found, group)
+    expected = plain(*(a.astype(np.float32) for a in (x, w)), found, group)
+    form = select_gpu.gpu_form(Target("gpu", specialized=True), x_shape, w_shape, found, group)
     y = jax.jit(lambda x, w: form(x, w, found, group))(x, w)
     assert y.dtype == dtype
     scale = np.abs(expected).max(initial=1)
     np.testing.assert_allclose(
         np.asarray(y, np.float32), expected, atol=2e-5 * scale if dtype == np.float32 else 0.02 * scale
     )
+
+
+@settings(max_examples=30, deadline=None)
+@given(layers())
+def test_derivatives(layer):
+    x_shape, w_shape, group, found = layer
+    x, w = (RNG.normal(size=shape).astype(np.float32) for shape in (x_shape, w_shape))
+    form = select_gpu.gpu_form(Target("gpu"), x_shape, w_shape, found, group)
+    y, back = jax.vjp(lambda x, w: plain(x, w, found, group), x, w)
+    along = RNG.normal(size=y.shape).astype(np.float32)
+    given = jax.jit(lambda x, w: jax.vjp(lambda x, w: form(x, w, found, group), x, w)[1](along))(x, w)
+    for g, e in zip(given, back(along), strict=True):
+        np.testing.assert_allclose(g, e, rtol=1e-4, atol=1e-5 * max(1, np.abs(e).max(initial=0)))
 
 
 NETWORK = [
@@ -117,16 +129,20 @@ def test_a_network(monkeypatch):
     assert names[3:5] == ["convolution_last", "only_product_last"]
 
 
-def test_only_a_specialized_program_has_another_form():
-    x, w = np.zeros((1, 16, 9, 9), np.float32), np.zeros((16, 1, 3, 3), np.float32)
+def test_a_user_s_program_has_these_forms_and_its_derivative_those_that_have_derivatives():
+    x, w = (jax.ShapeDtypeStruct(shape, np.float32) for shape in ((1, 16, 9, 9), (16, 1, 3, 3)))
 
     def fn(x, w):
         return conv(x, w, group=16)
 
-    assert "conv_general_dilated" in primitives(fn, x, w)
-    assert "conv_general_dilated" not in primitives(specialized(fn, Target("gpu")), x, w)
-    text = jax.jit(fn).trace(x, w).lower(lowering_platforms=("cuda",)).as_text()
-    assert text.count("stablehlo.convolution") == 1
+    def convolutions(fn, platform):
+        return jax.jit(fn).trace(x, w).lower(lowering_platforms=(platform,)).as_text().count("stablehlo.convolution")
+
+    assert "conv_general_dilated" not in primitives(specialized(fn, Target("gpu")), *map(jnp.zeros_like, (x, w)))
+    assert convolutions(fn, "cuda") == 0
+    assert convolutions(fn, "tpu") == 1
+    assert convolutions(jax.grad(lambda *a: jnp.square(fn(*a)).sum(), (0, 1)), "cuda") == 2
+    assert convolutions(lambda x, w: jax.vmap(fn, (None, 0))(x, jnp.stack([w, w])), "cuda") == 1
 
 
 def test_what_cuda_gets():

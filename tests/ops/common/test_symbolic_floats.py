@@ -175,6 +175,7 @@ ERRORS = [
     (cut("k = Constant<value_float=0.5>() g = Pow(f, k)"), "a power of s is not a multiple of a size"),
     (cut("k = Constant<value_float=9.0>() r = Div(k, f) g = Floor(r)"), "9 / s is not a multiple of a size"),
     (cut("h = Cast<to=10>(f) g = Floor(h)"), "float16 does not hold every size that s may be"),
+    (cut("k = Constant<value_float=-0.5>() g = Mul(f, k)"), r"\(- s\) / 2 is negative, so it is not a size"),
     (cut("k = Constant<value_float=0.7>() m = Mul(f, k) q = Div(m, k) g = Floor(q)"), "to another size where s is"),
     (
         cut("""b = Shape<end=1>(x) h = Cast<to=1>(b)

@@ -30,14 +30,14 @@ def test_a_bound_beyond_32_bits_has_no_effect() -> None:
             (None, np.int64(-(2**40))),
             "clip: `max` is -1099511627776, .* int32, which stands for int64",
         ),
-        (jnp.array([1, 2]), (0, -(2**40)), "clip: `max` is -1099511627776, which every element becomes, but int32"),
+        (jnp.array([1, 2]), (0, -(2**40)), "clip: `max` is -1099511627776, so every .* -1099511627776, but int32"),
         (
             jnp.array([1.0, 2]),
             (np.float64(1e300), None),
             r"clip: `min` is 1e\+300, .* float32, which stands for float64",
         ),
-        (np.int8([9, 1]), (1000, None), "clip: `min` is 1000, which every element becomes, but int8 does not hold it"),
-        (np.uint8([9, 1]), (None, -1), "clip: `max` is -1, which every element becomes, but uint8 does not hold it"),
+        (np.int8([9, 1]), (1000, None), "`min` is 1000, so every element would become 1000, but int8 does not hold"),
+        (np.uint8([9, 1]), (None, -1), "`max` is -1, so every element would become -1, but uint8 does not hold"),
     ],
 )
 def test_a_bound_beyond_32_bits_that_is_every_element(data, bounds, text):

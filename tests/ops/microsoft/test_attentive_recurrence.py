@@ -101,6 +101,17 @@ def test_gradients_vmap_symbolic_sizes_and_doubles():
 
 GIVEN = dict(zip(("x", "w", "r", "b", "sequence_lens", "initial_h", "initial_c", "p", "qw", "mw", "v", "m",
                   "memory_seq_lens", "aw"), operands(1, layer=8, optional=True), strict=True))  # fmt: skip
+
+
+def test_memory_lengths_of_a_type_that_does_not_hold_the_number_of_rows():
+    given = GIVEN | {"m": f32(BATCH, 300, DEPTH)}
+    wide, narrow = (
+        ms.attn_lstm(**given | {"memory_seq_lens": np.array([200, 10, 255], kind)}) for kind in (np.int32, np.uint8)
+    )
+    for found, expected in zip(narrow, wide, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
 ERRORS = [
     ({"m": None}, ArgumentError, "`m` must be given, for the attention to the memory"),
     ({"clip": 0.0}, ArgumentError, "`clip` is 0.0; it must be above 0, or left out"),

@@ -83,12 +83,8 @@ ERRORS = [
     (lambda: array_feature_extractor(WORDS, jnp.ones(1)), DTypeError, "the indices must be integers"),
     (lambda: feature_vectorizer([]), SignatureError, "there are no inputs"),
     (lambda: feature_vectorizer([X, X[:2]]), ShapeError, r"input 1 of \(2, 4\) has 2 rows, but the first has 3"),
-    (
-        lambda: feature_vectorizer([X], inputdimensions=[1, 2]),
-        ShapeError,
-        "has 2 values; it must have 1, one per",
-    ),
-    (lambda: feature_vectorizer([X], inputdimensions=[-1]), ArgumentError, "a number of columns is at least 0"),
+    (lambda: feature_vectorizer([X], inputdimensions=[1, 2]), ShapeError, "has 2 values; it must have 1, one per"),
+    (lambda: feature_vectorizer([X], inputdimensions=[-1]), ArgumentError, "numbers of columns must not be negative"),
 ]
 
 

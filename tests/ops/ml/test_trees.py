@@ -325,7 +325,7 @@ TREE = {
 ERRORS = [
     ({"nodes_featureids": [4, 0, 0]}, ArgumentError, "`nodes_featureids` holds 4, but there are 4 features"),
     ({"nodes_featureids": [0, 0]}, ShapeError, "must be equally long, .*`nodes_featureids` 2"),
-    ({"nodes_nodeids": [0, 1, 1]}, ArgumentError, "node 1 of tree 0 is there twice"),
+    ({"nodes_nodeids": [0, 1, 1]}, ArgumentError, "node 1 of tree 0 is listed twice"),
     (
         {"nodes_truenodeids": [7, 0, 0]},
         ArgumentError,
@@ -333,7 +333,7 @@ ERRORS = [
     ),
     ({"target_treeids": [0, 9]}, ArgumentError, "`target_nodeids` names node 2 of tree 9, which does not exist"),
     ({"nodes_truenodeids": [0, 0, 0]}, ArgumentError, "the nodes of tree 0 form a cycle"),
-    ({"nodes_modes": ["SPLIT", "LEAF", "LEAF"]}, ArgumentError, "`nodes_modes` holds 'SPLIT'; a mode is LEAF, BRANCH_"),
+    ({"nodes_modes": ["SPLIT", "LEAF", "LEAF"]}, ArgumentError, "holds 'SPLIT'; each must be one of LEAF, BRANCH_"),
     ({"target_ids": [0, 1], "n_targets": 1}, ArgumentError, "`target_ids` holds 1, but there are 1 targets"),
     ({"base_values": [1.0, 2.0]}, ShapeError, "`base_values` has 2 values; it must have 1, one per target"),
     ({"nodes_values_as_tensor": np.ones(3)}, SignatureError, "`nodes_values` and `nodes_values_as_tensor` exclude"),

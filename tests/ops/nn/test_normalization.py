@@ -377,7 +377,7 @@ ERRORS = [
     (lambda: softmax(X, axis=-5), AxisError, "softmax: `axis` is -5"),
     (lambda: hardmax(X, axes=(1, 1)), AxisError, "names an axis twice"),
     (lambda: log_softmax(np.arange(3)), DTypeError, "log_softmax: `input` must be floating-point, got int32"),
-    (lambda: dropout(X, 0.5, True), ArgumentError, "training needs a key; pass `rng`"),
+    (lambda: dropout(X, 0.5, True), ArgumentError, "training needs a random key; pass `rng`, such as jax"),
     (lambda: dropout(X, 1.0, True, seed=0), ArgumentError, r"`ratio` is 1; it must be in \[0, 1\)"),
     (lambda: dropout(X, S, True, seed=0), ShapeError, "`ratio` must be one number"),
     (lambda: dropout(X, 0.5, S > 0), ShapeError, "`training_mode` must be one boolean"),

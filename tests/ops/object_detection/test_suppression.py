@@ -94,3 +94,10 @@ def test_errors():
         jo.non_max_suppression(BOXES, SCORES, 3, np.float32([0.1, 0.2]))
     with pytest.raises(DTypeError, match="must be floating-point"):
         jo.non_max_suppression(BOXES.astype(np.int32), SCORES)
+
+
+def test_a_limit_of_a_type_that_does_not_hold_the_number_of_boxes():
+    low = np.arange(200, dtype=np.float32)
+    boxes = np.stack([low, low, low + 1, low + 1], -1)[None]
+    found = jo.non_max_suppression(boxes, np.ones((1, 1, 200), np.float32), np.int8(100), 0.5)
+    np.testing.assert_array_equal(found[:, 2], np.arange(100))

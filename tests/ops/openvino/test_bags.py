@@ -46,6 +46,12 @@ def test_bags_by_offsets(weighted, default, reduction):
         agree(3, "EmbeddingBagOffsetsSum", inputs, {}, ops.embedding_bag_offsets_sum(*inputs))
 
 
+def test_offsets_of_a_type_that_does_not_hold_the_number_of_rows():
+    rows = np.repeat([0, 1], [250, 50])
+    found = ops.embedding_bag_offsets(np.eye(2, dtype=np.float32), rows, np.array([0, 250], np.uint8))
+    np.testing.assert_array_equal(found, [[250, 0], [0, 50]])
+
+
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 def test_bags_of_one_size(reduction):
     rows = ROWS.reshape(2, 2)

@@ -121,6 +121,13 @@ def test_a_symbolic_batch():
     np.testing.assert_array_equal(fn.call(X), X[:, ::-1])
 
 
+def test_a_position_of_a_type_that_does_not_hold_the_size():
+    spec = jax.ShapeDtypeStruct(symbolic_shape("2*b"), np.float32), jax.ShapeDtypeStruct((), np.int8)
+    program = export(jax.jit(lambda x, i: ops.sequence_at(ops.split_to_sequence(x, 2), i)))(*spec)
+    assert program.call(np.arange(300, dtype=np.float32), np.int8(100)).tolist() == [200, 201]
+    assert program.call(np.arange(300, dtype=np.float32), np.int8(-1)).tolist() == [298, 299]
+
+
 def test_optionals():
     assert ops.optional(type="tensor(float)") is None
     assert not ops.optional_has_element()
@@ -174,6 +181,13 @@ ERRORS = [
         ),
         SizeError,
         "sequence_erase: the number of pieces of 1 in b must be known",
+    ),
+    (
+        lambda: export(jax.jit(lambda x: ops.concat_from_sequence(ops.split_to_sequence(x, 3), axis=0, new_axis=1)))(
+            jax.ShapeDtypeStruct(symbolic_shape("b"), np.float32)
+        ),
+        SizeError,
+        "concat_from_sequence: all arrays must have one length, but an axis of b is split by 3",
     ),
     (lambda: ops.concat_from_sequence([], axis=0), ArgumentError, "the sequence is empty"),
     (lambda: ops.concat_from_sequence([A, A], axis=1), AxisError, "concat_from_sequence: `axis` is 1"),

@@ -262,7 +262,7 @@ def test_bit_cast(width, x64):
 def test_bit_cast_with_x64_off():
     x = np.array([1.5, -0.0])
     same(jo.bit_cast(x, to=np.int64), x.view(np.int64))  # static: as it says
-    with pytest.raises(DTypeError, match="`to` is int64, of which a traced array has int32 while x64 is off"):
+    with pytest.raises(DTypeError, match="`to` is int64, but a traced array can only be int32 while x64 is off"):
         jo.bit_cast(jnp.asarray(x), to=np.int64)
     made = export(jax.jit(lambda v: jo.bit_cast(v, to=np.uint32)))(*symbolic_args_specs([jnp.asarray(X)], ["b, 3"]))
     same(np.asarray(made.call(X)), X.view(np.uint32))

@@ -178,6 +178,19 @@ def test_a_traced_diagonal() -> None:
         np.testing.assert_array_equal(jax.jit(ops.trilu)(X, k), np.triu(X, k))
 
 
+def test_a_traced_diagonal_beyond_int32() -> None:
+    with jax.enable_x64(True):
+        for k in (np.int64(2**32), np.uint32(2**32 - 1), np.int64(-(2**32) - 1), np.int8(1)):
+            np.testing.assert_array_equal(jax.jit(ops.trilu)(X, jnp.asarray(k)), np.triu(X, int(k)))
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.uint16])
+def test_lengths_of_a_type_that_does_not_hold_the_number_of_steps(kind) -> None:
+    x, expected = np.arange(300), np.r_[99:-1:-1, 100:300]
+    for lengths in (np.array([100], kind), jnp.array([100], kind)):
+        np.testing.assert_array_equal(ops.reverse_sequence(x[:, None], lengths)[:, 0], expected)
+
+
 def test_no_onnx_version_has_the_symmetric_mode() -> None:
     for version in (2, 11, 19, 25):
         inputs, attributes = ((X,), {"pads": PADS}) if version == 2 else ((X, np.array(PADS)), {})
@@ -226,7 +239,7 @@ ERRORS = [
     (lambda: ops.reverse_sequence(X, np.ones(3)), DTypeError, "`sequence_lens` must be integers"),
     (lambda: ops.reverse_sequence(X, np.ones(3), time_axis=1), AxisError, "one must be 0, the other 1"),
     (lambda: ops.center_crop_pad(X, (1,)), ShapeError, "one size for each of 3 axes"),
-    (lambda: ops.center_crop_pad(X, (-1,), axes=(0,)), ArgumentError, "holds -1; sizes are not negative"),
+    (lambda: ops.center_crop_pad(X, (-1,), axes=(0,)), ArgumentError, "holds -1; sizes must not be negative"),
     (lambda: at_opset("Pad", 18, X, np.int64(PADS), mode="wrap"), ArgumentError, "Pad-18: `mode` is 'wrap'"),
 ]
 

@@ -199,6 +199,17 @@ def test_tensor_scatter() -> None:
     np.testing.assert_array_equal(ops.tensor_scatter(cache, update)[:, :2], update)
 
 
+def test_tensor_scatter_at_an_index_of_a_type_that_does_not_hold_the_size() -> None:
+    for kind, first in ((np.int8, 120), (np.uint8, 250)):
+        for mode, size in (("linear", first + 20), ("circular", 300)):
+            put = ops.tensor_scatter(
+                jnp.zeros((1, size)), jnp.ones((1, 60)), jnp.array([first], kind), axis=1, mode=mode
+            )
+            expected = np.arange(first, first + 60)
+            expected = expected[expected < size] if mode == "linear" else expected % size
+            np.testing.assert_array_equal(np.flatnonzero(put), np.sort(expected))
+
+
 def test_versions() -> None:
     row, place, value = np.zeros(3, np.float32), np.array([1]), np.float32([5])
     for op, opset in (("Scatter", 9), ("Scatter", 10), *(("ScatterElements", n) for n in (11, 13, 16, 18))):

@@ -206,7 +206,7 @@ ERRORS = [
     (lambda: ops.top_k(X, 1, sorted=2), ArgumentError, "`sorted` is 2"),
     (lambda: jax.jit(ops.top_k)(X, 1), StaticError, "`k` must be known"),
     (lambda: at_opset("TopK", 10, X, np.int64(1), n_outputs=2), ShapeError, "`k` must be a vector of one integer"),
-    (lambda: ops.one_hot(ROW, 3, X), ShapeError, "`values` must be two elements"),
+    (lambda: ops.one_hot(ROW, 3, X), ShapeError, "`values` must hold two elements"),
     (lambda: ops.one_hot(ROW, -1, X[0, :2]), ArgumentError, "`depth` is -1"),
     (lambda: ops.one_hot(ROW, 3, X[0, :2], axis=2), AxisError, "`axis` is 2"),
     (

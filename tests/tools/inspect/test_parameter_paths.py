@@ -261,6 +261,24 @@ def test_one_tensor_of_several_modules_is_tied():
 
 
 @pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("bias", {"second.bias": "first.bias"}),
+        ("first.bias", {"second.bias": "first.bias"}),
+        ("model.scale", {"first.scale": "model.scale", "second.scale": "model.scale"}),
+        ("onnx::Add_3", {}),  # nobody knows what the second module calls it
+    ],
+)
+def test_an_addend_of_several_modules_is_tied_by_its_name(name, expected):
+    """Neither module has a weight that would tell that the addend is a bias."""
+    nodes = [
+        node("Add", ["x", name], ["h"], node_name="/first/Add"),
+        node("Add", ["h", name], ["y"], node_name="/second/Add"),
+    ]
+    assert load(build(*nodes, initializers=[tensor(SQUARE, name)]), tied=True).tied == expected
+
+
+@pytest.mark.parametrize(
     ("name", "metadata", "expected"),
     [
         ("/layer/layer.0/Conv", {}, "layer.0"),

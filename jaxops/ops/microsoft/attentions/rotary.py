@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import flag, ints, one_of
-from jaxops.dtypes import accumulation_type, as_traced, floating, require_integers
+from jaxops.dtypes import accumulation_type, as_traced, at_least_int32, floating, require_integers
 from jaxops.errors import BoundsError, ShapeError, describe, shape_text
 from jaxops.ops.common.scaled_dot_product import rotated
 from jaxops.shapes.microsoft.attentions import rotary as sizes_of
@@ -70,7 +70,7 @@ def checked_positions(op: str, position_ids: Any, limit: Any) -> Any:
     if checked and not 0 <= ids.min() <= ids.max() < limit:
         wrong = ids[(ids < 0) | (ids >= limit)][0]
         raise BoundsError(f"{op}: `position_ids` holds {wrong}, but `cos_cache` has positions 0 to {limit - 1}")
-    return as_traced(ids)
+    return at_least_int32(as_traced(ids))
 
 
 def rows(table: Any, ids: Any) -> Any:

@@ -121,6 +121,13 @@ def test_a_traced_position_that_the_tables_lack_gives_nan():
     assert np.isnan(found).all()
 
 
+def test_positions_of_a_type_that_does_not_hold_the_size_of_the_tables():
+    x, cos, sin = np.ones((1, 1, 20, 2), np.float32), np.arange(300, dtype=np.float32)[:, None], np.zeros((300, 1))
+    for first in (np.array([250], np.uint8), jnp.array([250], np.uint8)):
+        found = rotary_embedding(x, first, cos, sin.astype(np.float32))
+        np.testing.assert_array_equal(found[0, 0, :, 0], np.arange(250, 270))
+
+
 def test_another_pairing_is_caught():
     x, (cos, sin) = floats(2, 5, 24), tables(4)
     (expected,) = runtime("RotaryEmbedding", [x, IDS, cos, sin])
