@@ -35,8 +35,8 @@ _MOST_CORES = 4
 # The largest number of products that are in memory at a time, per channel of the data and in all. With more, memory
 # accesses cost what is gained: 64 channels at 56×56 and a batch of eight (9.6 million) 11 → 16 ms, but 256 channels
 # (4.8 million) 18 → 13. The transformed data, twice as large as the data, has the same limit: 64→8 at 128×128 and a
-# batch of four. A loop over strips of rows, whose products fit into the cache, gains nothing: chains of five layers take
-# 0.92 to 1.9 of the plain time (64 channels at 160×160 1.4, at 450×80 1.0; 256 at 112×112 1.0).
+# batch of four. A loop over strips of rows, whose products fit into the cache, gains nothing: chains of five layers
+# take 0.92 to 1.9 of the plain time (64 channels at 160×160 1.4, at 450×80 1.0; 256 at 112×112 1.0).
 _MOST_BY_CHANNEL, _MOST = 40_000, 6_000_000
 # For fewer filters, XLA's own convolution takes as long as for this many: 64→8 at 128×128 3.0 → 1.3 ms (1.5).
 _FILTERS = 16

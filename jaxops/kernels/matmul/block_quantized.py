@@ -7,9 +7,9 @@ with the corresponding columns of the other operand: interleaving the positions 
 
 Microseconds on two AMD cores, for float32 weights, plain form, panels, sums: 1×768×2048 160, 640, 220, 60; 2 rows 180,
 –, 340, 170; 4 rows 350, 3500, 300, 260; 64 rows of 768×3072 2060, 6500, 2100. A token of a Llama of 110 million weights
-takes 14.5 ms with float32, 18.1 with panels, 6.2 with sums. Sums take 25 to 35 ms to compile, panels 50. That is
-jaxlib 0.10. From 0.11 on XLA fuses no operand into several readers, so the products of the sums are stored as floats,
-half of what all weights take, and sums and panels take about 1.8 times as long; sums remain the fastest.
+takes 14.5 ms with float32, 18.1 with panels, 6.2 with sums. Sums take 25 to 35 ms to compile, panels 50. With JAX 0.11
+and 0.12, sums are as fast (a token in one run: 8.3 ms with 0.10, 9.8 with both), and panels take two to three times as
+long.
 """
 
 import math
@@ -29,7 +29,7 @@ from jaxops.kernels.target import Target
 # The number of weights in a panel, and in the smallest matrix for which a loop pays.
 _PANEL = 1 << 19
 _FEWEST = 1 << 16
-# Sums pay for at most `_FEW_ROWS` rows. A sum has 4 to 15 terms: XLA 0.10 fuses an operand into at most 15 readers, and
+# Sums pay for at most `_FEW_ROWS` rows. A sum has 4 to 15 terms: XLA fuses an operand into at most 15 readers, and
 # fewer terms are longer.
 _FEW_ROWS, _FEWEST_TERMS, _MOST_TERMS = 2, 4, 15
 # From 2^23 on, neighbouring float32 numbers differ by 1, so the lowest bits of such a number are an integer.
@@ -153,13 +153,17 @@ def _as_sums(a: jax.Array, b: jax.Array, scales: jax.Array, *zeros: jax.Array, b
         2^(bits · place), and `x[place]` is divided by that number."""
         unit = 2 ** (bits * place)
         word = (codes & np.uint8((2**bits - 1) * unit)).astype(jnp.uint32) | np.float32(_INTEGERS).view(np.uint32)
-        number = lax.bitcast_convert_type(word, jnp.float32) - np.float32(_INTEGERS)
-        origin = zero[0].astype(jnp.float32) * np.float32(unit) if zero else np.float32(2 ** (bits - 1) * unit)
-        return (number - origin) * x[place]
+        number = lax.bitcast_convert_type(word, jnp.float32)
+        if zero:
+            return (number - np.float32(_INTEGERS) - zero[0].astype(jnp.float32) * np.float32(unit)) * x[place]
+        # One exact subtraction: between two with constants, `keep_order` would put a barrier.
+        return (number - np.float32(_INTEGERS + 2 ** (bits - 1) * unit)) * x[place]
 
     products = sum(map(product, range(1, per_byte)), product(0)) * by.astype(jnp.float32)
     total = sum((products[:, :, term] for term in range(1, count)), products[:, :, 0])
-    return lax.reshape(lax.reduce_sum(total, (2, 3)), (*lead, n))
+    # Without a barrier, XLA from JAX 0.11 on fuses the additions with the reduction, and stores each term: 1×768×32000
+    # takes 21 ms, not 1.1.
+    return lax.reshape(lax.reduce_sum(lax.optimization_barrier(total), (2, 3)), (*lead, n))
 
 
 def _terms(blocks: int) -> int:

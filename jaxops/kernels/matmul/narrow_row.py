@@ -3,8 +3,8 @@
 XLA:CPU converts the complete matrix to float32 for one row, and in JAX 0.10 element by element: (1, 768) times
 (768, 2048) takes 10.5 ms in float16 and 4.9 in bfloat16, where float32 takes 0.08. As one of two rows, it takes 0.24 in
 bfloat16 (JAX 0.11 and 0.12: 0.4 to 0.7 → 0.18). In float16, one of two rows takes 0.39, and allocates float32 weights
-for each product of a program; panels of them, 0.22. A token of a Llama of 110 million weights takes 380 ms → 36.
-Weights (N, K) in float16 are fast: 0.17.
+for each product of a program; panels of them, 0.22. A token of a Llama of 110 million weights takes 380 ms → 44 (JAX
+0.12: 164 → 37). With JAX 0.10, weights (N, K) in float16 are fast: 0.17.
 """
 
 from typing import Any
@@ -61,13 +61,13 @@ def _in_panels(a: Any, b: Any, dimensions: Any, dtype: np.dtype) -> jax.Array:
 
 
 def _select(target: Target, a: Any, b: Any, dimensions: Any, dtype: np.dtype) -> Any:
-    # Where weights are prepared, `dot_form` may turn them.
-    is_static = all(isinstance(d, int) and d > 0 for d in b.shape)
-    if target.platform != "cpu" or (target.specialized and target.prepared) or not is_static:
+    is_static, is_prepared = all(isinstance(d, int) and d > 0 for d in b.shape), target.specialized and target.prepared
+    if target.platform != "cpu" or not is_static:
         return None
     if b.dtype == jnp.bfloat16:
-        return _one_of_two
-    return _in_panels if target.packs_whole and dimensions[0][1] == (0,) else None
+        return None if is_prepared else _one_of_two  # `dot_form` turns prepared weights, too
+    turns = is_prepared and target.packs_whole
+    return _in_panels if dimensions[0][1] == (0,) and not turns else None
 
 
 _narrow_row = NamedCall("narrow_row", _plain, _select)

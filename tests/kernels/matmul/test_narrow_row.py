@@ -28,10 +28,11 @@ def form(target, dtype, over, shape=(512, 512)):
 def test_form_chosen():
     assert form(OLD, np.float16, 0) == "_in_panels"
     assert form(OLD, np.float16, 1) is None
-    assert form(Target("cpu"), np.float16, 0) is None
+    assert form(Target("cpu", specialized=True, prepared=True), np.float16, 0) == "_in_panels"
+    assert form(replace(OLD, specialized=True, prepared=True), np.float16, 0) is None  # `dot_form` turns the weights
     for target in (OLD, Target("cpu"), replace(OLD, specialized=True)):
         assert form(target, jnp.bfloat16, 0) == form(target, jnp.bfloat16, 1) == "_one_of_two"
-    assert form(replace(OLD, specialized=True, prepared=True), np.float16, 0) is None
+    assert form(replace(OLD, specialized=True, prepared=True), jnp.bfloat16, 0) is None
     for shape in ((0, 8), (8, 0), symbolic_shape("k, n")):
         assert form(OLD, np.float16, 0, shape) is form(OLD, jnp.bfloat16, 0, shape) is None
     assert form(Target("gpu"), np.float16, 0) is form(Target("gpu"), jnp.bfloat16, 0) is None
@@ -94,7 +95,7 @@ def test_derivatives_and_vmap(dtype):
 
 def test_prepared_weights_of_float16_are_turned_for_one_row_alone():
     w = jax.ShapeDtypeStruct((300, 96), np.float16)
-    for rows, over in ((1, 1), (2, 0)):
+    for rows, over in ((1, 1), (2, 0)):  # with JAX 0.10
         run = specialized(jo.matmul, replace(OLD, prepared=True))
         made = jax.make_jaxpr(run)(jax.ShapeDtypeStruct((rows, 300), np.float16), w)
         (product,) = [e for e in equations(made.jaxpr) if e.primitive is lax.dot_general_p]
