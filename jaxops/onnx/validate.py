@@ -27,7 +27,7 @@ def opsets_of(imports: Any) -> dict[str, int]:
     for o in imports:
         domain = domain_of(text_of(o.domain))
         if o.version < 0:
-            raise ModelError(f"the opset of domain '{domain}' is {o.version}; versions are positive")
+            raise ModelError(f"the opset of domain '{domain}' is {o.version}; versions start at 0")
         if opsets.setdefault(domain, o.version) != o.version:
             raise ModelError(f"two opsets of domain '{domain}' are imported: {opsets[domain]} and {o.version}")
     return opsets

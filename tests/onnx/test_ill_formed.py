@@ -104,7 +104,7 @@ REFUSED = [
     (with_two_opsets(), ModelError, "two opsets of domain '' are imported: 18 and 13"),
     (of_version(3, ()), ModelError, "it imports no opset, as models must from IR version 3 on"),
     (of_version(10, ()), ModelError, "the ModelProto: it imports no opset"),
-    (of_version(10, (("", -1),)), ModelError, "the opset of domain '' is -1; versions are positive"),
+    (of_version(10, (("", -1),)), ModelError, "the opset of domain '' is -1; versions start at 0"),
     (of_version(10, (("", 18), ("ai.onnx.ml", -(2**63)))), ModelError, "the opset of domain 'ai.onnx.ml' is -92233"),
     (of_version(0), ModelError, f"IR version 0: the installed onnx knows 1 to {onnx.IR_VERSION}"),
     (of_version(-1), ModelError, "IR version -1: the installed onnx knows 1 to"),

@@ -43,6 +43,14 @@ def same(got, expected):
             assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
 
 
+def alike(got, expected):
+    """Asserts that two results differ by rounding at most: the passes see a program of operators otherwise than one of
+    a model, and XLA fuses its loops otherwise."""
+    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
 def quickly(fn, *args):
     """What a function gives when it is compiled with little effort."""
     options = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -72,7 +80,7 @@ def inputs_of(name):
 def test_results_are_those_of_the_model(packages, name):
     folder, model = packages[name]
     package, inputs = imported(folder), inputs_of(name)
-    same(quickly(package.apply, package.load_params(), *inputs), quickly(model.apply, model.params, *inputs))
+    alike(quickly(package.apply, package.load_params(), *inputs), quickly(model.apply, model.params, *inputs))
 
 
 @pytest.mark.parametrize("name", ["bert.script", "gpt2.dynamo"])
@@ -81,7 +89,7 @@ def test_other_sizes_than_those_of_the_example(packages, name):
     inputs = [np.concatenate([x, x[:1]]) for x in inputs_of(name)]  # a larger batch, and a longer sequence
     inputs[:2] = [np.concatenate([x, x[:, :1]], axis=1) for x in inputs[:2]]
     package = imported(folder)
-    same(quickly(package.apply, package.load_params(), *inputs), quickly(model.apply, model.params, *inputs))
+    alike(quickly(package.apply, package.load_params(), *inputs), quickly(model.apply, model.params, *inputs))
 
 
 def test_sizes_keep_apart_from_inputs_and_from_each_other(tmp_path):
@@ -118,7 +126,7 @@ def test_a_model_after_astype(tmp_path):
     model = jaxops.onnx.load(MODELS / "bert.script.onnx").astype(jnp.bfloat16)
     model.to_python(tmp_path / "net")
     package, inputs = imported(tmp_path / "net"), inputs_of("bert")
-    same(quickly(package.apply, package.load_params(), *inputs), quickly(model.apply, model.params, *inputs))
+    alike(quickly(package.apply, package.load_params(), *inputs), quickly(model.apply, model.params, *inputs))
     for command in (["ruff", "check", "--isolated"], ["ruff", "format", "--isolated", "--check"]):
         tool = Path(sys.executable).parent / command[0]
         done = subprocess.run([tool, *command[1:], "."], capture_output=True, text=True, cwd=tmp_path, check=False)
@@ -287,7 +295,7 @@ def test_source(tmp_path, name):
     model.to_python(tmp_path / "net")
     assert line in text_of(tmp_path / "net")
     package = imported(tmp_path / "net")
-    same(quickly(package.apply, package.load_params(), *inputs), quickly(model.apply, model.params, *inputs))
+    alike(quickly(package.apply, package.load_params(), *inputs), quickly(model.apply, model.params, *inputs))
 
 
 def test_strings_and_static_inputs_stay_static(tmp_path):
