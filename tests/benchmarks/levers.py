@@ -92,7 +92,7 @@ LEVERS = {
     "Winograd's products": {"jaxops.kernels.convolution.winograd.pays": lambda target, x, w, windows, narrow: False},
     "small convolutions": {"jaxops.kernels.convolution.pointwise._is_small_product": lambda target, x, w, rows: False},
     "means as products": {"jaxops.kernels.matmul.vector._is_mean_of_image": lambda x, axes: False},
-    "weights as columns": {"jaxops.kernels.matmul.dot._reads_columns": lambda b: False},
+    "weights as columns": {"jaxops.kernels.matmul.dot._reads_columns": lambda target, b, rows: False},
     "weights as rows": {"jaxops.kernels.matmul.dot._reads_rows": lambda b, rows: False},
     "bytes without sign": dict.fromkeys(
         ("jaxops.kernels.matmul.int8.data_type", "jaxops.kernels.convolution.integer.data_type"), signed

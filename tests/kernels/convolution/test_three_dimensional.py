@@ -91,6 +91,6 @@ def test_places_that_meet_padding_alone_are_skipped(depth, attributes, convoluti
 def test_only_a_cpu_sums_planes():
     x, w = np.ones((1, 4, 8, 8, 8), np.float32), np.ones((6, 4, 3, 3, 3), np.float32)
     traced = jax.jit(conv).trace(x, w)
-    for platform, order in {"cpu": "b, 0, 1, f", "cuda": "b, f, 0, 1, 2"}.items():
+    for platform, order in {"cpu": "b, 0, 1, f", "tpu": "b, f, 0, 1, 2"}.items():
         text = traced.lower(lowering_platforms=(platform,)).as_text()
         assert {*re.findall(r"dim_numbers = \[(.*?)\]", text)} == {order}

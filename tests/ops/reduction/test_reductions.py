@@ -293,7 +293,7 @@ ERRORS = [
     (ops.gemm, [A, B.astype(np.int32)], {}, DTypeError, "gemm: operands must have one element type"),
     (ops.matmul, [A, A], {}, ShapeError, r"matmul: a of \(2, 3\) and b of \(2, 3\) do not fit: 3 columns against 2"),
     (ops.matmul, [A, np.float32(1)], {}, ShapeError, "matmul: `b` is a scalar; both need at least one axis"),
-    (ops.einsum, [[A, B]], {"equation": "ij->i"}, ArgumentError, "'ij->i' has 1 terms for 2 operands"),
+    (ops.einsum, [[A, B]], {"equation": "ij->i"}, ArgumentError, "'ij->i' has 1 term for 2 operands"),
     (ops.einsum, [[A]], {"equation": "ijk"}, ShapeError, r"term 'ijk' of 'ijk' does not fit operand 0 of \(2, 3\)"),
     (ops.einsum, [[A, A]], {"equation": "ij,jk"}, ShapeError, "'j' of 'ij,jk' has the sizes 3 and 2"),
     (ops.einsum, [[A]], {"equation": "i1"}, ArgumentError, "term 'i1' of 'i1' may only have letters and one '...'"),
