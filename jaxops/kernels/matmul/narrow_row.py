@@ -4,7 +4,7 @@ XLA:CPU converts the complete matrix to float32 for one row, and in JAX 0.10 ele
 (768, 2048) takes 10.5 ms in float16 and 4.9 in bfloat16, where float32 takes 0.08. As one of two rows, it takes 0.24 in
 bfloat16 (JAX 0.11 and 0.12: 0.4 to 0.7 → 0.18). In float16, one of two rows takes 0.39, and allocates float32 weights
 for each product of a program; panels of them, 0.22. A token of a Llama of 110 million weights takes 380 ms → 44 (JAX
-0.12: 164 → 37). With JAX 0.10, weights (N, K) in float16 are fast: 0.17.
+0.12: 164 → 28). With JAX 0.10, weights (N, K) in float16 are fast: 0.17.
 """
 
 from typing import Any
@@ -33,16 +33,19 @@ def _plain(a: Any, b: Any, dimensions: Any, dtype: np.dtype) -> jax.Array:
     return lax.dot_general(a, b, dimensions, preferred_element_type=dtype)
 
 
-def _of_two(a: Any, b: Any, over: int, dtype: np.dtype) -> jax.Array:
-    """Returns the product (N,) of a row (1, K) that is multiplied as the first of two."""
-    rows = lax.pad(a, a.dtype.type(0), [(0, 1, 0), (0, 0, 0)])
-    return lax.dot_general(rows, b, (((1,), (over,)), ((), ())), preferred_element_type=dtype)[0]
+def one_of_two(a: Any, b: Any, over: int, **options: Any) -> jax.Array:
+    """Returns the product of a row and a matrix, with the axes of the row, multiplied as the first of two rows.
 
-
-def _one_of_two(a: Any, b: Any, dimensions: Any, dtype: np.dtype) -> jax.Array:
-    over = dimensions[0][1][0]
-    y = _of_two(lax.reshape(a, (1, a.size)), b, over, dtype)
+    a: of any shape whose axes beside the contracted one are 1. over: the contracted axis of b. options: as
+    of `lax.dot_general`.
+    """
+    rows = lax.pad(lax.reshape(a, (1, a.size)), a.dtype.type(0), [(0, 1, 0), (0, 0, 0)])
+    y = lax.dot_general(rows, b, (((1,), (over,)), ((), ())), **options)[0]
     return lax.reshape(y, (*(1,) * (a.ndim - 1), y.size))
+
+
+def _as_one_of_two(a: Any, b: Any, dimensions: Any, dtype: np.dtype) -> jax.Array:
+    return one_of_two(a, b, dimensions[0][1][0], preferred_element_type=dtype)
 
 
 def _in_panels(a: Any, b: Any, dimensions: Any, dtype: np.dtype) -> jax.Array:
@@ -53,9 +56,9 @@ def _in_panels(a: Any, b: Any, dimensions: Any, dtype: np.dtype) -> jax.Array:
 
     def panel(first: Any, size: int) -> jax.Array:
         part, weights = (lax.dynamic_slice_in_dim(x, first, size, axis) for x, axis in ((row, 1), (b, 0)))
-        return _of_two(part, weights.astype(jnp.float32), 0, np.dtype(np.float32))
+        return one_of_two(part, weights.astype(jnp.float32), 0)
 
-    sums = panel(count * size, k - count * size) if k % size else jnp.zeros((n,), jnp.float32)
+    sums = panel(count * size, k - count * size) if k % size else jnp.zeros((1, n), jnp.float32)
     sums = lax.fori_loop(0, count, lambda i, sums: sums + panel(i * size, size), sums)
     return lax.reshape(sums.astype(dtype), (*(1,) * (a.ndim - 1), n))
 
@@ -65,7 +68,7 @@ def _select(target: Target, a: Any, b: Any, dimensions: Any, dtype: np.dtype) ->
     if target.platform != "cpu" or not is_static:
         return None
     if b.dtype == jnp.bfloat16:
-        return None if is_prepared else _one_of_two  # `dot_form` turns prepared weights, too
+        return None if is_prepared else _as_one_of_two  # `dot_form` turns prepared weights, too
     turns = is_prepared and target.packs_whole
     return _in_panels if dimensions[0][1] == (0,) and not turns else None
 

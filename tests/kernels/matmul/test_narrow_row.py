@@ -31,7 +31,7 @@ def test_form_chosen():
     assert form(Target("cpu", specialized=True, prepared=True), np.float16, 0) == "_in_panels"
     assert form(replace(OLD, specialized=True, prepared=True), np.float16, 0) is None  # `dot_form` turns the weights
     for target in (OLD, Target("cpu"), replace(OLD, specialized=True)):
-        assert form(target, jnp.bfloat16, 0) == form(target, jnp.bfloat16, 1) == "_one_of_two"
+        assert form(target, jnp.bfloat16, 0) == form(target, jnp.bfloat16, 1) == "_as_one_of_two"
     assert form(replace(OLD, specialized=True, prepared=True), jnp.bfloat16, 0) is None
     for shape in ((0, 8), (8, 0), symbolic_shape("k, n")):
         assert form(OLD, np.float16, 0, shape) is form(OLD, jnp.bfloat16, 0, shape) is None
