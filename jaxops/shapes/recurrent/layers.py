@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from jaxops.errors import ShapeError, shape_text
+from jaxops.errors import ShapeError, amount, shape_text
 from jaxops.shapes.arithmetic import agree, must_fit
 from jaxops.static import Dim, Sizes
 
@@ -36,7 +36,7 @@ def steps(
         "initial_c": state,
         "p": (directions, 3 * hidden),
     }
-    layer = f"{hidden} hidden neurons and {directions} direction{'s' if directions > 1 else ''}"
+    layer = f"{amount(hidden, 'hidden neuron')} and {amount(directions, 'direction')}"
     for name, sizes in {"w": w, "r": r, **optional}.items():
         must_fit(op, name, tuple(sizes), expected[name], reason=f"; x is {shape_text(x)}, with {layer}")
     return length, batch, hidden
