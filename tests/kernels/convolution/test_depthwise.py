@@ -103,6 +103,8 @@ def test_filters_are_turned_before_the_loop_that_reads_them(group, filters):
     loops = [body for body in text.split("\n\n") if body.startswith("%fused_computation") and "channel_sum" in body]
     assert loops
     assert not [body for body in loops if re.search(r"f32\[(3,)?9,\d+\]\S* (copy|transpose)\(", body)]
+    # In memory, the coefficients of a tap are adjacent.
+    assert not re.search(r"f32\[9,\d+\]\{0,1\} (call|copy)|f32\[3,9,\d+\]\{(?!2,1,0)\S*\} (call|copy)", text)
 
 
 @pytest.mark.optimized
