@@ -5,6 +5,7 @@ A derivative recomputes the nodes of a block, so that their results need not be 
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -25,16 +26,20 @@ class _Module:
     weights: list[tuple[int, ...]] = field(default_factory=list)
 
     def repeats(self, other: "_Module") -> bool:
-        # Of equal layers, the first one has more operators if it makes a mask that all of them read.
-        return self.operators == other.operators or (bool(self.weights) and self.weights == other.weights)
+        # Of equal layers, the first one has more operators if it makes a mask that all of them read, and a weight more
+        # if it makes a bias of positions (T5).
+        if self.operators == other.operators:
+            return True
+        fewer, more = sorted((Counter(self.weights), Counter(other.weights)), key=Counter.total)
+        return fewer <= more and 2 * fewer.total() > more.total()
 
 
 def with_blocks(graph: Graph) -> Graph:
     """Returns the graph with the block of each node.
 
     Modules whose paths differ only in their last number form a family. They are blocks if two successive ones have the
-    same operators, or weights of the same shapes; of nested families, the outermost one counts. Raises ArgumentError if
-    there are no blocks.
+    same operators or, but for a few, weights of the same shapes; of nested families, the outermost one counts. Raises
+    ArgumentError if there are no blocks.
     """
     paths = [tuple(node.scope.split(".")) for node in graph.nodes]
     repeated = _repeated(graph, paths)

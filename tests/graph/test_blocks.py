@@ -175,12 +175,36 @@ def test_the_first_of_two_layers_may_do_more():
     chex.assert_trees_all_close(jax.grad(loss(model.apply))(model.params, x), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["bert.script", "bert.dynamo", "gpt2.dynamo", "llama.script", "vit.dynamo"])
-def test_layers_of_exported_transformers_are_blocks(name):
-    """Each has two, of which the first has more operators."""
+@pytest.mark.parametrize(
+    ("name", "stacks"),
+    [
+        ("bert.script", 1),
+        ("bert.dynamo", 1),
+        ("gpt2.dynamo", 1),
+        ("llama.script", 1),
+        ("vit.dynamo", 1),
+        ("t5.script", 2),
+        ("t5.dynamo", 2),
+        ("t5_decoder.script", 1),
+    ],
+)
+def test_layers_of_exported_transformers_are_blocks(name, stacks):
+    """Each stack has two, of which the first has more operators, and in T5 one more weight."""
     found = {block for block in blocks(load(MODELS / f"{name}.onnx", remat="block").graph.nodes) if block}
-    assert sorted(block.rpartition(".")[2] for block in found) == ["0", "1"]
-    assert len({block.rpartition(".")[0] for block in found}) == 1
+    assert sorted(block.rpartition(".")[2] for block in found) == ["0"] * stacks + ["1"] * stacks
+    assert len({block.rpartition(".")[0] for block in found}) == stacks
+
+
+def test_different_modules_of_a_sequence_are_no_blocks():
+    """Half of the weights are not enough."""
+    weights = {"w0": numbers(4, 4), "b0": numbers(4), "scale": numbers(4), "w2": numbers(4, 4), "b2": numbers(4)}
+    nodes = [
+        make_node("Gemm", ["x", "w0", "b0"], ["a"], "/layers.0/Gemm"),
+        make_node("Mul", ["a", "scale"], ["b"], "/layers.1/Mul"),
+        make_node("Gemm", ["b", "w2", "b2"], ["y"], "/layers.2/Gemm"),
+    ]
+    with pytest.raises(ArgumentError, match="no module of the model repeats"):
+        load(proto(nodes, weights, [2, 4]), remat="block")
 
 
 def test_a_number_may_end_a_name():

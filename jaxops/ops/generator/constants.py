@@ -107,7 +107,6 @@ def eye_like(input: ShapeOnly, *, dtype: ElementType | None = None, k: int = 0) 
     diagonal = integer("eye_like", "k", k)
     if isinstance(x, np.ndarray) and not is_symbolic(diagonal):
         bounded("eye_like", x.shape, kind.itemsize)
-        diagonal = min(max(diagonal, -x.shape[0]), x.shape[1])  # the first diagonals outside of the matrix
         return np.eye(x.shape[0], x.shape[1], diagonal).astype(kind)
     row, column = (lax.broadcasted_iota(np.int32, x.shape, i) for i in (0, 1))
     if isinstance(diagonal, int):

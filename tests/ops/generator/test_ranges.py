@@ -58,7 +58,7 @@ def test_symbolic_range() -> None:
         assert run.call(np.zeros(6, np.float32)).tolist() == list(range(start, 12, step))
 
 
-@pytest.mark.parametrize("k", [-5, -1, 0, 2])
+@pytest.mark.parametrize("k", [-(10**30), -5, -1, 0, 2, 10**30])
 def test_eye_like(k: int) -> None:
     for x in (np.ones((3, 4), np.int32), jnp.ones((3, 4), jnp.int32)):
         found = ops.eye_like(x, k=k)
