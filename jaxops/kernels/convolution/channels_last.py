@@ -22,7 +22,7 @@ from jaxops.kernels.convolution.window_slices import (
     zero_padded,
 )
 from jaxops.kernels.matmul.dot import Multiply, bilinear, dot, has_amx, in_bfloat16
-from jaxops.kernels.stored_values import stored
+from jaxops.kernels.stored_values import stored, stored_in_order
 from jaxops.kernels.target import Target
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Sizes
@@ -94,7 +94,7 @@ def narrow_last(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
     """Computes a convolution of few channels: the sum, over channels, of each channel with its filters."""
     wide, (m, channels), taps = accumulation_type(x.dtype), w.shape[:2], math.prod(windows.kernel)
     data = to_channels_last(lax.optimization_barrier(zero_padded(x, windows).astype(wide)))
-    filters = stored(lax.transpose(lax.reshape(w.astype(wide), (m, channels, taps)), (1, 2, 0)))
+    filters = stored_in_order(lax.transpose(lax.reshape(w.astype(wide), (m, channels, taps)), (1, 2, 0)))
     parts = [
         channel_sum(lax.slice_in_dim(data, c, c + 1, axis=x.ndim - 1), filters[c], windows) for c in range(channels)
     ]

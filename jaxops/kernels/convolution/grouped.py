@@ -45,7 +45,7 @@ from jaxops.kernels.convolution.window_slices import (
 )
 from jaxops.kernels.custom_transpose import linear
 from jaxops.kernels.matmul.dot import dot
-from jaxops.kernels.stored_values import stored
+from jaxops.kernels.stored_values import stored_in_order
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Sizes
 
@@ -61,7 +61,7 @@ def by_channel(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.
     # Without the barrier, XLA would read the interior of the padded data from the data before the pad, and would have
     # to compute that in a loop.
     x, w = lax.optimization_barrier(zero_padded(x, windows).astype(wide)), w.astype(wide)
-    filters = stored(lax.transpose(lax.reshape(w, (w.shape[0], math.prod(windows.kernel))), (1, 0)))
+    filters = stored_in_order(lax.transpose(lax.reshape(w, (w.shape[0], math.prod(windows.kernel))), (1, 0)))
     y = channel_sum(to_channels_last(x), filters, windows)
     return to_channels_first(y).astype(dtype)
 
