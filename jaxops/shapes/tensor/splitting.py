@@ -33,7 +33,7 @@ def ceil_chunks(size: Dim, parts: int) -> Sizes:
         raise ArgumentError(f"split: `num_outputs` is {parts}; it must be at least 1")
     chunk = ceiled(size, parts)
     last = size - chunk * (parts - 1)
-    if not at_least(f"split: {parts} chunks of {chunk} may not fit into {size} elements", last, 0):
+    if not at_least(f"split: {size} elements may be too few for {parts} chunks of {chunk}", last, 0):
         raise ShapeError(f"split: {parts} chunks of {chunk} do not fit into {size} elements")
     return (chunk,) * (parts - 1) + (last,)
 

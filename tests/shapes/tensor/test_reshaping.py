@@ -221,7 +221,7 @@ def test_ceil_chunks():
     assert splitting.ceil_chunks(3 * b, 3) == (b, b, b)
     assert splitting.ceil_chunks(b, 1) == (b,)
     assert sum(splitting.ceil_chunks(b, 2)) == b
-    with pytest.raises(ShapeError, match=r"4 chunks of .* may not fit into b elements"):
+    with pytest.raises(ShapeError, match=r"b elements may be too few for 4 chunks of"):
         splitting.ceil_chunks(b, 4)  # 5 elements in 4 chunks of 2
     for parts in (0, -1):
         with pytest.raises(ArgumentError, match=f"`num_outputs` is {parts}; it must be at least 1"):
@@ -302,7 +302,9 @@ def test_slice_range_symbolic(size, start, end, step, result):
 @pytest.mark.parametrize(("start", "end"), [(0, b - 3), (b - 3, END)])
 def test_slice_range_undecided(start, end):
     # Of b = 2 the bound -1 would count from the end.
-    with pytest.raises(ShapeError, match=r"slice: .* may count from the start or from the end of an axis of size b"):
+    with pytest.raises(
+        ShapeError, match=r"slice: .* from the start of an axis of size b for some sizes, and from its end"
+    ):
         slicing.slice_range(b, start, end, 1)
     with pytest.raises(ShapeError, match=r"fix 'b' when exporting or loading|export with sizes=\{'b': "):
         slicing.slice_range(b, start, end, 1)
