@@ -22,8 +22,9 @@ def pieces(op: str, size: Dim, lengths: Sizes) -> Sizes:
             raise ShapeError(problem)
         return lengths
     remaining = size - total
-    if not at_least(f"{op}: {total} of {shape_text(lengths)} may exceed the size {size}", size, total):
-        raise ShapeError(f"{op}: lengths {shape_text(lengths)} take {total}, more than the axis of size {size} has")
+    problem = f"{op}: lengths {shape_text(lengths)} take {total}, more than the axis of size {size} has"
+    if not at_least(f"{problem} for some sizes", size, total):
+        raise ShapeError(problem)
     return (*lengths[:free], remaining, *lengths[free + 1 :])
 
 

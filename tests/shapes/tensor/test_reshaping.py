@@ -190,10 +190,10 @@ PIECES_ERRORS = [
     (7, (-2, 9), "op: length -2 at position 0 of (-2, 9) is negative"),
     (7, (START, -1), "op: length -9223372036854775808 at position 0"),
     (b, (3,), "lengths (3,) sum to 3, but the axis has size b"),
-    (b, (2, -1), "op: 2 of (2, -1) may exceed the size b"),
-    (b, (c, -1), "op: c of (c, -1) may exceed the size b"),
+    (b, (2, -1), "op: lengths (2, -1) take 2, more than the axis of size b has for some sizes"),
+    (b, (c, -1), "op: lengths (c, -1) take c, more than the axis of size b has for some sizes"),
     (b, (2 * b, -1), "take 2*b, more than the axis of size b has"),
-    (3, (b, -1), "op: b of (b, -1) may exceed the size 3"),
+    (3, (b, -1), "op: lengths (b, -1) take b, more than the axis of size 3 has for some sizes"),
 ]
 
 
