@@ -275,10 +275,13 @@ def items(array: np.ndarray) -> Iterable[Any]:
 
 
 def describe(value: Any) -> str:
-    """`float32[2,3]` for an array, with its elements if they are known and few; `repr` for any other value."""
+    """`float32[2,3]` for an array, with its elements if they are known and few; `repr` for any other value but a list
+    of arrays.
+    """
     shape = getattr(value, "shape", None)
     if shape is None or not hasattr(value, "dtype") or isinstance(value, type):  # np.float32 has all of its instances'
-        return repr(value)
+        arrays = isinstance(value, list) and value and all(hasattr(item, "dtype") for item in value)
+        return f"a sequence of {amount(len(value), 'array')}" if arrays else repr(value)
     name = value.dtype.name
     if (
         name == "object"

@@ -5,12 +5,12 @@ from functools import partial
 
 import jax
 
-from jaxops.errors import SizeError, StaticError
+from jaxops.errors import SizeError, StaticError, describe
 from jaxops.static import Array, Dim
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["data"], meta_fields=["each", "axis", "keepdims"])
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SplitSequence:
     """The pieces of one array along an axis, not yet taken apart: their number follows from symbolic sizes.
 
@@ -23,13 +23,17 @@ class SplitSequence:
     axis: int
     keepdims: bool
 
+    def __repr__(self) -> str:
+        return f"a sequence of pieces of {describe(self.data)}"
+
     def problem(self, text: str) -> SizeError:
         """The error of an operation that needs the number of arrays; it begins with `text`."""
-        size = self.data.shape[self.axis]
-        return SizeError(f"{text}: the number of pieces of {self.each} in {size} must be known", size, self.each)
+        size, each = self.data.shape[self.axis], self.each
+        problem = f"the length of the sequence is unknown, as an axis of size {size} is split into pieces of {each}"
+        return SizeError(f"{text}: {problem}", size, each, fix=128)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GrowingSequence:
     """A sequence in the body of a loop, of which one iteration is traced for all: nothing can be read of it.
 
@@ -38,6 +42,9 @@ class GrowingSequence:
 
     before: tuple[Array, ...]
     added: tuple[Array, ...] = ()
+
+    def __repr__(self) -> str:
+        return "a sequence that a loop appends to"
 
     def problem(self, text: str) -> StaticError:
         """The error of an operation that needs the arrays; it begins with `text`."""

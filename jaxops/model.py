@@ -329,9 +329,9 @@ class Model(StateMethods, Inspection):
 
         sizes: name of a size → a number that fixes it, or its name in the program, with limits:
         `{"batch": "b", "sequence": "s <= 512, s >= 2", "total": "past + s"}`. A size that is not listed stays symbolic
-        under its own name. A size without a name is named after its input and axis, such as `x_0`. If two inputs have
-        sizes of the same name, the second one is renamed in this way, too, unless nodes combine the two inputs; or if
-        `sizes` uses that name, as in `{"x_0": "other"}`.
+        under its own name. A size without a name is named after its input and axis, such as `x_0`. If two inputs have a
+        size of the same name, the second one is renamed in this way, too, if no node combines the two inputs, or if
+        `sizes` uses the new name, as in `{"x_0": "other"}`.
         The program also has the limits of the model, and raises an error when it is called with other sizes: `s <= 512`
         for a table of 512 positions, `total == past + s`, or `s >= 2` if the model asks whether a size is 1.
         platforms: such as ("cpu", "cuda"); by default JAX's default backend.

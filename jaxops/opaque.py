@@ -82,7 +82,7 @@ class ChosenStrings(Deferred):
         strings = self.value
         if strings is self:
             raise StaticError(
-                "strings that traced numbers choose cannot be used under jit\n"
+                "strings that depend on traced numbers cannot be used under jit\n"
                 "  hint    use the scores, or a model with integer labels; or return the strings from the jitted "
                 "function and take np.asarray of them outside"
             )

@@ -47,7 +47,8 @@ def main():
     forest = RandomForestClassifier(20, max_depth=7, random_state=0).fit(train.reshape(-1, 64), labels)
     print(f"forest: {(forest.predict(test.reshape(-1, 64)) == test_labels).sum()} of {len(test)} are right")
     types = [("pixels", skl2onnx.common.data_types.FloatTensorType((None, 64)))]
-    proto = skl2onnx.convert_sklearn(forest, initial_types=types, options={"zipmap": False}, target_opset=18)
+    options = {"zipmap": False}
+    proto = skl2onnx.convert_sklearn(forest, "digits_forest", types, options=options, target_opset=18)
     (HERE / "digits_forest.onnx").write_bytes(proto.SerializeToString())
 
 

@@ -39,13 +39,13 @@ def main():
     train, test, labels, test_labels = train_test_split(images, data.target, test_size=360, random_state=0)
     x, y = torch.tensor(train), torch.tensor(labels)
     model = Digits()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for epoch in range(30):
         for batch in torch.randperm(len(x)).split(64):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss = nn.functional.nll_loss(torch.log(model(x[batch]) + 1e-9), y[batch])
             loss.backward()
-            optimiser.step()
+            optimizer.step()
         if epoch % 10 == 9:
             print(f"epoch {epoch + 1}: loss {loss.item():.4f}")
     model.eval()

@@ -53,6 +53,7 @@ def test_every_class_has_a_builtin_to_be_caught_by():
         (np.float16(2), "float16[] 2."),
         (jnp.zeros((2, 3)), "float32[2,3]"),
         (jnp.zeros((), jnp.int4), "int4[]"),
+        ([jnp.zeros(2), np.zeros(3)], "a sequence of 2 arrays"),
         ((1, 2), "(1, 2)"),
         ("text", "'text'"),
         (None, "None"),

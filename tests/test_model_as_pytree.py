@@ -205,7 +205,7 @@ def test_a_module_of_equinox_trains_its_backbone(net):
     assert not np.allclose(whole.backbone.params["w"], W)
 
 
-def test_serialisation_of_equinox(net, tmp_path):
+def test_serialization_of_equinox(net, tmp_path):
     eqx.tree_serialise_leaves(tmp_path / "net.eqx", doubled(net))
     close(eqx.tree_deserialise_leaves(tmp_path / "net.eqx", net)(X), wanted(2 * W, 2 * B))
 

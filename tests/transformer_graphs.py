@@ -1,4 +1,4 @@
-"""Small transformers as exporters write them, in plain operators of the standard, for optimisers to fuse."""
+"""Small transformers as exporters write them, in plain operators of the standard, for optimizers to fuse."""
 
 from typing import Any
 

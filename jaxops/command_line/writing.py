@@ -42,8 +42,8 @@ def add(commands: Any) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
-    """Writes a model as a serialised jax.export program, and its parameters as safetensors beside it."""
-    require("export", "safetensors", "flatbuffers")  # jax.export serialises by flatbuffers
+    """Writes a model as a serialized jax.export program, and its parameters as safetensors beside it."""
+    require("export", "safetensors", "flatbuffers")  # jax.export serializes by flatbuffers
     from safetensors.flax import save_file
 
     from jaxops.tools.python.files import in_params, storable
@@ -53,7 +53,7 @@ def _export(options: argparse.Namespace) -> int:
     sizes: dict[str, Any] = {name: _size(value) for name, value in pairs(options.size, "--size", first=True).items()}
     with busy("exporting"):
         exported = model.export(sizes=sizes or None, platforms=options.platform)
-        file.write_bytes(_serialised(model, exported, options))
+        file.write_bytes(_serialized(model, exported, options))
     weights = Path(f"{file}.safetensors")
     save_file({name: storable(value) for name, value in model.params.items()}, weights)
     names = [v.name for v in model.inputs if v.kind != "optional"]
@@ -67,8 +67,8 @@ def _export(options: argparse.Namespace) -> int:
     return 0
 
 
-def _serialised(model: Any, exported: Any, options: argparse.Namespace) -> bytes:
-    """The bytes of a program. Raises UnsupportedError for one whose outputs JAX does not serialise, such as strings."""
+def _serialized(model: Any, exported: Any, options: argparse.Namespace) -> bytes:
+    """The bytes of a program. Raises UnsupportedError for one whose outputs JAX does not serialize, such as strings."""
     try:
         return exported.serialize()
     except ValueError as error:
@@ -76,7 +76,7 @@ def _serialised(model: Any, exported: Any, options: argparse.Namespace) -> bytes
         load = f"{front_end(options.model).__name__}.load(…, outputs={arrays})"
         hint = f"\n  hint    leave out strings and maps, in Python: {load}.export()"
         raise UnsupportedError(
-            f"export: a serialised program cannot have the outputs {', '.join(map(str, model.outputs))}"
+            f"export: a serialized program cannot have the outputs {', '.join(map(str, model.outputs))}"
             f"{hint if arrays else ''}"
         ) from error
 

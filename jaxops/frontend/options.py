@@ -55,9 +55,9 @@ class Options(TypedDict, total=False):
     number, so that one program serves all sizes of a bucket, such as 33 to 64, or all batches of up to 1024. Results
     have the sizes and, but for rounding, the values that they have without buckets: the padding takes no part, as
     convolutions read zeros there, and sums and softmax leave it out. Where that is not possible, the first call raises
-    UnsupportedError, which names the operation. Where the model needs more than a size of the bucket has, as a TopK of
-    5 does of 1 to 32, a warning says so, and each half of the bucket gets its own program. Under `jax.jit`
-    and other transformations, and for arrays on a mesh, sizes stay as they are.
+    UnsupportedError, which names the operation. If some sizes of a bucket are too small for the model, as 1 to 4 are
+    for a TopK of 5, a warning says so, and each half of the bucket gets its own program. Under `jax.jit` and other
+    transformations, and for arrays on a mesh, sizes stay as they are.
 
     bounds: a key is the name of a node, or that of an operator for all of its nodes. The model is then one program,
     also under `jax.jit`, `vmap` and in `export`. A longer result is cut, and a shorter one is padded as the operator's
@@ -96,17 +96,17 @@ class Options(TypedDict, total=False):
     "bfloat16" are exact, and "bfloat16" is, too, where the CPU has no products of bfloat16.
 
     x64: with True the model has the 64-bit types that the file declares, with False those of JAX's setting. "auto", the
-    default, is True if arithmetic on the model's values may exceed 32 bits, if a constant does, or if they are float64
-    (the rules are in `jaxops.frontend.needs_x64`). A model with 64 bits also accepts JAX arrays of 32 bits, and returns
-    the types that it declares. All transformations of JAX take it. A derivative with x64 off computes it once more.
-    While x64 is off, JAX converts an int64 or float64 result to 32 bits as soon as you compute with it: continue in
-    NumPy, or under `jax.enable_x64(True)`.
+    default, means True if arithmetic on the model's values may exceed 32 bits, if a constant does, or if values are
+    float64 (the rules are in `jaxops.frontend.needs_x64`). A model with 64 bits also accepts JAX arrays of 32 bits, and
+    returns the types that it declares. All transformations of JAX take it. While JAX's x64 is off, a derivative runs
+    the model once more, and JAX converts an int64 or float64 result to 32 bits as soon as you compute with it: continue
+    in NumPy, or under `jax.enable_x64(True)`.
 
     remat: repeated modules are the outermost ones whose paths differ in a last number, such as `encoder.layer.3`, and
     of which two in a row have the same operators, or weights of the same shapes. It is an error if the file names none.
     A training step takes up to a third longer, and keeps only the values of one module and those that pass between
-    modules. Values and derivatives stay the same. On a CPU, XLA keeps the values of modules with convolutions over all
-    channels all the same. `to_python` writes the model without it.
+    modules. Values and derivatives stay the same. On a CPU, XLA still keeps the values of modules with convolutions
+    over all channels. `to_python` writes the model without it.
 
     max_bytes: the limit of one static value, and of one result of an operator. A program that is only traced, by
     `jax.export` or under your own `jit`, may have larger results.

@@ -21,7 +21,7 @@ from jaxops.onnx.registry import Operator, adapters, find
 from jaxops.onnx.schemas import later_schemas, newest_opset, versions
 from jaxops.signature import choices
 
-# Optimisers write these operators into models of any opset. They mean the first version of the standard, …
+# Optimizers write these operators into models of any opset. They mean the first version of the standard, …
 _EARLY = {"LayerNormalization", "MeanVarianceNormalization", "ThresholdedRelu"}
 # … or the operator of com.microsoft.
 _BORROWED = {"SimplifiedLayerNormalization"}

@@ -1,4 +1,4 @@
-"""Files that onnxruntime optimised for one processor: domain com.microsoft.nchwc.
+"""Files that onnxruntime optimized for one processor: domain com.microsoft.nchwc.
 
 Between a ReorderInput and a ReorderOutput such files hold the channels of images in blocks of 8 or 16, the last block
 padded with zeros, and the filters of a Conv in a matching order. Here they become ordinary operators, with channels on

@@ -1,7 +1,7 @@
 """Language models of onnxruntime-genai's builder: `python genai.py [NAME …] [--precision int4 …] [--folder FOLDER]`.
 
-Needs torch, transformers and onnxruntime-genai, which the tests do not: these have graphs like the builder's in
-tests/language_models.py. For each architecture it saves a small random model with a small tokenizer, has the builder
+Needs torch, transformers, onnx-ir and onnxruntime-genai, which the tests do not: these have graphs like the builder's
+in tests/language_models.py. For each architecture it saves a small random model with a small tokenizer, has the builder
 make a file of it, and prints what jaxops makes of that: how far the logits of calls are from onnxruntime's, as a part
 of the largest one; how many greedy tokens of a decoder are onnxruntime-genai's; how many of its float parameters get a
 gradient; and how far the logits of an export are off, again.

@@ -225,7 +225,7 @@ def test_export_of_types_that_the_file_of_parameters_lacks(tmp_path, capsys, nam
 
 
 def test_export_of_strings(tmp_path, capsys):
-    """A classifier's labels; JAX traces them, but does not serialise them."""
+    """A classifier's labels; JAX traces them, but does not serialize them."""
     path = tmp_path / "labels.onnx"
     text = """<ir_version: 9, opset_import: ["": 18, "ai.onnx.ml": 3]>
     g (float[N,2] x) => (string[N] label, float[N,2] y) { i = ArgMax<axis = 1, keepdims = 0>(x) y = Neg(x)
@@ -233,7 +233,7 @@ def test_export_of_strings(tmp_path, capsys):
     save(parser.parse_model(text), path)
     assert main(["export", str(path), str(tmp_path / "f")]) == 1
     assert capsys.readouterr().err == (
-        "jaxops: export: a serialised program cannot have the outputs label: string[N], y: float32[N, 2]\n"
+        "jaxops: export: a serialized program cannot have the outputs label: string[N], y: float32[N, 2]\n"
         "  hint    leave out strings and maps, in Python: jaxops.onnx.load(…, outputs=['y']).export()\n"
     )
     assert list(tmp_path.iterdir()) == [path]

@@ -133,7 +133,7 @@ def compiled(fn, *args):
 
 
 def counts(program):
-    """How often each operation stands in an optimised program."""
+    """How often each operation stands in an optimized program."""
     found = re.findall(r"= \S+ ([a-z\-]+)\(", program.as_text())
     return {kind: found.count(kind) for kind in COUNTED}
 

@@ -119,8 +119,8 @@ def test_decisions_that_cannot_be_followed(options, error, text):
 
 def test_optax_and_equinox_take_it():
     found = load(NET)
-    optimiser = optax.masked(optax.sgd(0.1), found.trainable)
-    updates, _ = optimiser.update(jax.tree.map(jnp.ones_like, found.params), optimiser.init(found.params), found.params)
+    optimizer = optax.masked(optax.sgd(0.1), found.trainable)
+    updates, _ = optimizer.update(jax.tree.map(jnp.ones_like, found.params), optimizer.init(found.params), found.params)
     assert float(updates["w"][0, 0]) == pytest.approx(-0.1)
     trained, kept = equinox.partition(found.params, found.trainable)
     grads = jax.grad(lambda p: found.apply(equinox.combine(p, kept), X).sum())(trained)

@@ -224,7 +224,7 @@ def test_a_known_domain_need_not_be_imported():
 
 
 @pytest.mark.parametrize("version", [8, 11, 16])
-def test_operators_of_old_optimisers_in_the_empty_domain(version):
+def test_operators_of_old_optimizers_in_the_empty_domain(version):
     agrees(build(node("LayerNormalization", ["x", "k"], ["y"]), initializers=[ONE], opsets=(("", version),)), X)
     if version == 8:
         agrees(build(node("ThresholdedRelu", ["x"], ["y"], alpha=1.0), opsets=(("", version),)), X)

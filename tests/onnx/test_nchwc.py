@@ -1,4 +1,4 @@
-"""Files that onnxruntime optimised for one processor mean what the original means."""
+"""Files that onnxruntime optimized for one processor mean what the original means."""
 
 import jax
 import numpy as np
@@ -139,7 +139,7 @@ NETWORKS = {
 }  # fmt: skip
 
 
-def optimised(proto, path):
+def optimized(proto, path):
     """The file that onnxruntime writes for this processor."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
@@ -150,23 +150,23 @@ def optimised(proto, path):
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.__name__)
-def test_an_optimised_file_gives_what_the_original_gives(network, tmp_path):
+def test_an_optimized_file_gives_what_the_original_gives(network, tmp_path):
     net = Network(**NETWORKS[network])
     network(net)
     proto, x = net.proto(), RNG.standard_normal(net.sizes).astype(np.float32)
     expected = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})[0]
-    path = optimised(proto, tmp_path / "net.onnx")
+    path = optimized(proto, tmp_path / "net.onnx")
     model = load(path)
     for found in (model(x), jax.jit(model.apply)(model.params, x)):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     assert not check(path).missing
 
 
-def test_the_tools_take_an_optimised_file(tmp_path):
+def test_the_tools_take_an_optimized_file(tmp_path):
     net = Network()
     residual(net)
     proto, x = net.proto(), RNG.standard_normal(net.sizes).astype(np.float32)
-    original, model = load(proto), load(optimised(proto, tmp_path / "net.onnx"))
+    original, model = load(proto), load(optimized(proto, tmp_path / "net.onnx"))
     assert model.compare(x).agrees
     slope = jax.grad(lambda params: (model.apply(params, x) ** 2).sum())(model.params)
     wanted = jax.grad(lambda params: (original.apply(params, x) ** 2).sum())(original.params)

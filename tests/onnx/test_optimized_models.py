@@ -1,4 +1,4 @@
-"""Models that optimisers have fused run under one `jit`, and agree with what onnxruntime makes of the original."""
+"""Models that optimizers have fused run under one `jit`, and agree with what onnxruntime makes of the original."""
 
 import collections
 import logging
@@ -45,7 +45,7 @@ FUSED = {
 
 @pytest.mark.parametrize("name", FUSED)
 def test_the_optimizer_of_transformers(name, tmp_path, monkeypatch):
-    pytest.importorskip("sympy")  # the optimiser infers shapes with it
+    pytest.importorskip("sympy")  # the optimizer infers shapes with it
     from onnxruntime.transformers import fusion_options, optimizer
 
     monkeypatch.setattr(logging.root, "disabled", True)

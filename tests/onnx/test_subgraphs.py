@@ -312,7 +312,7 @@ def test_sequence_map_over_lengths_that_differ():
     loaded = load("""main (seq(float) s, seq(float) t) => (seq(float) y) {
         y = SequenceMap(s, t) <body = b (float a, float c) => (float d) { d = Add(a, c) }>
     }""")
-    with pytest.raises(ShapeError, match="input 1 is a sequence of 1, but `input_sequence` has 2 items"):
+    with pytest.raises(ShapeError, match="input 1 has 1 item, but `input_sequence` has 2"):
         loaded([np.float32(1), np.float32(2)], [np.float32(1)])
 
 

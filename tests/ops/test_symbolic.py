@@ -227,7 +227,7 @@ ROWS = [
         "slice",
         ShapeError,
         lambda f, d: f(TABLE, (0,), (d - 3,)),
-        match="may count from the start or from the end",
+        match="count from the start of an axis of size .* for some sizes, and from its end for others",
         axes=(0,),
     ),
     *rows("split", STATIC, lambda f, d: f(d, (1, 1)), lambda f, d: f(d, num_outputs=2), axes=(1,)),

@@ -231,7 +231,8 @@ def _whole(a: SizeRatio, numerator: Callable[[Any], Any], rounded: Any) -> SizeR
     text = f"{a.numerator}" if a.denominator == 1 else f"({a.numerator}) / {a.denominator}"
     if a.samples is None:
         if not a.exact:
-            return SizeError(f"{text}, rounded in {a.dtype.name}, depends on several sizes", a.numerator)
+            problem = f"{text} is computed in {a.dtype.name} from several symbolic sizes, so rounding may change it"
+            return SizeError(problem, a.numerator)
     else:
         # Larger numbers cannot be sizes in such a model: its floats do not hold them.
         representable = np.abs(a.numerators) <= a.denominator * 2 ** np.finfo(a.dtype).nmant

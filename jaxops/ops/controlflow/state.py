@@ -40,7 +40,7 @@ def has_strings(values: Any) -> bool:
 def carried(value: Any) -> Any:
     """A value for `lax.cond`, `lax.scan` and `lax.while_loop`: its arrays become JAX arrays."""
     if isinstance(value, GrowingSequence):
-        raise value.problem("a branch or an inner loop cannot carry it")
+        raise value.problem("a branch or an inner loop cannot carry this sequence")
     return jax.tree.map(as_traced, value_of(value))
 
 
@@ -48,8 +48,6 @@ def value_text(value: Any) -> str:
     """A value that enters or leaves a body, the way messages show it."""
     if isinstance(value, list):
         return f"a sequence of {len(value)}"
-    if isinstance(value, SplitSequence):
-        return f"a sequence of pieces of {describe(value.data)}"
     return "nothing" if value is None else describe(value)
 
 

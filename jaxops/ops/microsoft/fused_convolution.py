@@ -115,7 +115,7 @@ def nhwc_conv(
 ) -> jax.Array:
     """Computes `conv` with the channels of x, w and the result on the last axis.
 
-    x: (N, d1, …, dn, C). w: (M, k1, …, kn, C/group), as onnxruntime's optimiser writes it, although its documentation
+    x: (N, d1, …, dn, C). w: (M, k1, …, kn, C/group), as onnxruntime's optimizer writes it, although its documentation
     has it as in `conv`. b and the attributes are as in `conv`. Returns (N, o1, …, on, M).
     Raises what `conv` raises. Source: com.microsoft NhwcConv, opset 1.
 

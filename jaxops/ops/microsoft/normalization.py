@@ -49,7 +49,7 @@ def layer_normalization(
     stash_type: the type of the returned statistics. As in onnxruntime, and unlike the standard's operator, everything
     is computed in float32, or in float64 if an operand is float64.
     Raises AxisError, ShapeError when scale or b do not broadcast to x, DTypeError.
-    Source: com.microsoft LayerNormalization, opset 1; old optimisers write it into the domain ai.onnx.
+    Source: com.microsoft LayerNormalization, opset 1; old optimizers write it into the domain ai.onnx.
 
     >>> layer_normalization(jnp.array([[-2.0, 2.0]]), jnp.ones(2)).round(3).tolist()
     [[-1.0, 1.0]]

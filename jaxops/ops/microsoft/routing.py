@@ -11,7 +11,7 @@ from jax import lax
 
 from jaxops.attributes import integer
 from jaxops.dtypes import accumulation_type, floating, floats_of_one_type
-from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
 from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.math.ranking import top_k
@@ -71,7 +71,8 @@ def _score_sizes(op: str, logits: Sizes, bias: Sizes, projection: Sizes | None) 
     experts = logits[-1] if projection is None else projection[0]
     must_fit(op, "expert_bias", bias, (experts,), reason=", a number for each expert")
     if not isinstance(experts, int):
-        raise ShapeError(f"{op}: the number of experts, {experts}, must be known")
+        problem = f"{op}: the number of experts is the symbolic size {experts}; it must be a number"
+        raise SizeError(problem, experts, fix=8)
     return math.prod(logits[:-1]), experts
 
 

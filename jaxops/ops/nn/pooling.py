@@ -17,7 +17,7 @@ from jax import lax
 
 from jaxops.attributes import flag, ints
 from jaxops.dtypes import accumulation_type, as_traced, canonical, floating, is_float
-from jaxops.errors import ArgumentError, OutOfRangeError, UnsupportedError, message
+from jaxops.errors import ArgumentError, OutOfRangeError, SizeError, shape_text
 from jaxops.kernels.matmul.vector import mean_of_places
 from jaxops.kernels.xla_workarounds import flat_at_zero, largest, magnitude, root_of_squares
 from jaxops.ops.nn.windows import counts, options, pool, slide
@@ -196,11 +196,8 @@ def _max_pool(x: jax.Array, attributes: Attributes, column_major: bool, return_i
     if not return_indices:
         return pool(x, windows, least, _larger, lax.max)
     if not all(isinstance(d, int) for d in x.shape[2:]):
-        raise UnsupportedError(
-            message(
-                "max_pool", "`return_indices` needs known spatial sizes", x=x, hint="export with known spatial sizes"
-            )
-        )
+        problem = f"max_pool: with `return_indices` the spatial sizes of {shape_text(x.shape)} must be numbers"
+        raise SizeError(problem, *x.shape[2:], fix=128)
     pairs = (x, _places(x, column_major))
     for axis in reversed(range(len(windows.kernel))):
         pairs = slide(pairs, windows, axis, (least, pairs[1].dtype.type(-1)), _larger_of_pairs)

@@ -11,7 +11,7 @@ from jax import lax
 
 from jaxops.attributes import ints
 from jaxops.dtypes import accumulation_type, canonical, floating
-from jaxops.errors import ShapeError, UnsupportedError, message, shape_text
+from jaxops.errors import ShapeError, SizeError, shape_text
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.ops.openvino.suppression import index_type
 from jaxops.shapes.tensor.indexing import check_inhabited
@@ -43,7 +43,7 @@ def adaptive_max_pool(
     """Returns the largest element of each window of `adaptive_avg_pool`, and its index in the flattened spatial axes.
 
     Returns (N, C, o1, …), of the dtype of data, and of index_element_type. Among equal elements the first one is taken.
-    Raises ShapeError, DTypeError, StaticError; UnsupportedError for symbolic spatial sizes.
+    Raises ShapeError, DTypeError, StaticError; SizeError for symbolic spatial sizes.
     Source: OpenVINO AdaptiveMaxPool-8.
 
     >>> values, indices = adaptive_max_pool(jnp.array([[[1.0, 3.0, 2.0]]]), (2,))
@@ -55,8 +55,8 @@ def adaptive_max_pool(
     kind = index_type(op, index_element_type, "index_element_type")
     counts = _checked(op, x.shape, output_shape)
     if not all(isinstance(d, int) for d in (*x.shape[2:], *counts)):
-        hint = "export with known spatial sizes"
-        raise UnsupportedError(message(op, "windows need known spatial sizes", data=x, hint=hint))
+        problem = f"{op}: the spatial sizes of `data` {shape_text(x.shape)} and `output_shape` must be numbers"
+        raise SizeError(problem, *x.shape[2:], *counts, fix=128)
     values, indices = _adaptive_max_pool(x, counts)
     return values, indices.astype(kind)
 

@@ -244,10 +244,8 @@ def sequence_map(
         if isinstance(value, SplitSequence | GrowingSequence):
             raise value.problem("sequence_map")
         if isinstance(value, list) and len(value) != len(items):
-            raise ShapeError(
-                f"sequence_map: input {position} is a sequence of {len(value)}, but `input_sequence` has "
-                f"{len(items)} items"
-            )
+            has = amount(len(value), "item")
+            raise ShapeError(f"sequence_map: input {position} has {has}, but `input_sequence` has {len(items)}")
     rows = []
     for k, item in enumerate(items):
         extra_items = [value[k] if isinstance(value, list) else value for value in additional_inputs]

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.dtypes import as_traced, at_least_int32
-from jaxops.errors import BoundsError, ShapeError, SizeError
+from jaxops.errors import BoundsError, ShapeError, SizeError, amount
 from jaxops.lazy_sequences import SplitSequence
 from jaxops.shapes import arithmetic
 from jaxops.static import Dim, Tracer
@@ -53,7 +53,7 @@ def mapped(
     number = _whole("sequence_map", pieces)
     for k, other in enumerate(additional, 1):
         length = count(other) if isinstance(other, SplitSequence) else len(other) if isinstance(other, list) else number
-        problem = f"sequence_map: input {k} is a sequence of {length}, but `input_sequence` has {number} items"
+        problem = f"sequence_map: input {k} has {amount(length, 'item')}, but `input_sequence` has {number}"
         if isinstance(other, list) or not arithmetic.agree(problem, length, number):
             raise SizeError(problem, number) if isinstance(other, list) else ShapeError(problem)
 
@@ -97,8 +97,8 @@ def _require(pieces: SplitSequence, position: int, room: Dim) -> None:
     """Raises BoundsError unless `room`, the number of elements that must exist, is at least 0."""
     size, each = pieces.data.shape[pieces.axis], pieces.each
     problem = (
-        f"sequence_at: `position` is {position}, but the sequence has {count(pieces)} arrays, an axis of {size} split "
-        f"by {each}"
+        f"sequence_at: `position` is {position}, but the sequence has {count(pieces)} arrays: an axis of size {size} "
+        f"is split into pieces of {each}"
     )
     if not arithmetic.at_least(problem, room, 0):
         raise BoundsError(problem)
@@ -107,6 +107,5 @@ def _require(pieces: SplitSequence, position: int, room: Dim) -> None:
 def _whole(op: str, pieces: SplitSequence) -> Dim:
     """The number of arrays, all of one length."""
     size, each = pieces.data.shape[pieces.axis], pieces.each
-    return arithmetic.divided(
-        f"{op}: all arrays must have one length, but an axis of {size} is split by {each}", size, each
-    )
+    problem = f"{op}: all arrays must have one length, but {size} is not always a multiple of {each}"
+    return arithmetic.divided(problem, size, each)

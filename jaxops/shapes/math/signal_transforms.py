@@ -26,9 +26,9 @@ def transform_length(op: str, size: Dim, dft_length: Dim | None, from_onesided: 
     if not at_least(problem, length, 1):
         raise ShapeError(problem)
     if is_symbolic(length):
-        problem = f"{op}: a transform of the symbolic size {length} is a product with a matrix of its points"
-        if not at_least(f"{problem}, at most {MOST_POINTS}", MOST_POINTS, length):
-            raise ShapeError(f"{problem}, at most {MOST_POINTS}")
+        problem = f"{op}: a transform of the symbolic size {length} may have at most {MOST_POINTS} points"
+        if not at_least(problem, MOST_POINTS, length):
+            raise ShapeError(problem)
     return length
 
 

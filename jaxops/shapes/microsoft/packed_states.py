@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
 from jaxops.shapes.arithmetic import divided, must_fit
 from jaxops.static import Dim, Sizes
 
@@ -63,7 +63,8 @@ def heads(op: str, query: Sizes, key: Sizes | None, value: Sizes | None, state: 
 def _grouped(op: str, lead: Sizes, keys: Dim, values: Dim, key_size: Dim, value_size: Dim) -> Heads:
     for size in (keys, values, key_size, value_size):
         if not isinstance(size, int):
-            raise ShapeError(f"{op}: heads and their sizes must be known, got {size}")
+            problem = f"{op}: the numbers and sizes of heads must be numbers, got the symbolic size {size}"
+            raise SizeError(problem, size, fix=8)
     if keys < 1 or values < 1 or values % keys:
         raise ShapeError(f"{op}: {values} heads for values must be a positive multiple of the {keys} for keys")
     return Heads(lead, keys, values // keys, key_size, value_size)

@@ -100,7 +100,7 @@ def _not_negative(op: str, count: Dim, size: Dim) -> Dim:
     """
     windows = larger(count, 0)
     if windows is not count and is_symbolic(windows) and LIMITING.get():
-        raise SizeError(f"{op}: a window may not fit into a size of {size}", size, needs=f"{count} >= 0")
+        raise SizeError(f"{op}: the size {size} may be too small for a window", size, needs=f"{count} >= 0")
     return windows
 
 

@@ -29,7 +29,8 @@ def slice_range(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
     except Undecided as error:
         bound = start if _open(start) else end
         raise SizeError(
-            f"slice: {start} and {end} may count from the start or from the end of an axis of size {size}",
+            f"slice: {start} and {end} count from the start of an axis of size {size} for some sizes, and from its end "
+            f"for others",
             bound,
             needs=f"{-bound} >= 1" if _never_positive(bound) else f"{bound} >= 0",
         ) from error

@@ -22,8 +22,9 @@ def pieces(op: str, size: Dim, lengths: Sizes) -> Sizes:
             raise ShapeError(problem)
         return lengths
     remaining = size - total
-    if not at_least(f"{op}: {total} of {shape_text(lengths)} may exceed the size {size}", size, total):
-        raise ShapeError(f"{op}: lengths {shape_text(lengths)} take {total}, more than the axis of size {size} has")
+    problem = f"{op}: lengths {shape_text(lengths)} take {total}, more than the axis of size {size} has"
+    if not at_least(f"{problem} for some sizes", size, total):
+        raise ShapeError(problem)
     return (*lengths[:free], remaining, *lengths[free + 1 :])
 
 
@@ -33,7 +34,7 @@ def ceil_chunks(size: Dim, parts: int) -> Sizes:
         raise ArgumentError(f"split: `num_outputs` is {parts}; it must be at least 1")
     chunk = ceiled(size, parts)
     last = size - chunk * (parts - 1)
-    if not at_least(f"split: {parts} chunks of {chunk} may not fit into {size} elements", last, 0):
+    if not at_least(f"split: {size} elements may be too few for {parts} chunks of {chunk}", last, 0):
         raise ShapeError(f"split: {parts} chunks of {chunk} do not fit into {size} elements")
     return (chunk,) * (parts - 1) + (last,)
 

@@ -379,7 +379,8 @@ def decoder(model: Decodable, cache: Mapping[str, str] | None = None, *, length:
     fixed size in place, and the step fills that input. Circular caches hold the last `length` tokens, and may run past
     `length`. Sliding ones (`sliding_window_cache` of GroupQueryAttention) have as many rows as their window.
     length: the largest number of tokens, prompt included; also the size of caches that are written in place.
-    `step.prepare(params)` computes once what depends on the parameters alone; files with DequantizeLinear need it.
+    `step.prepare(params)` computes once what depends on the parameters alone; files in float16, and those with
+    DequantizeLinear, need it.
     Raises ModelError if the model has no cache, or one that does not grow, SignatureError for a name that it does not
     have.
 

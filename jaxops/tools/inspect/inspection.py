@@ -42,7 +42,7 @@ class Inspection(Report):
 
     @property
     def cuts(self) -> Mapping[str, str]:
-        """The nodes before which a call is cut into compiled pieces → the reason.
+        """The nodes before which a call is cut into compiled pieces, each with the reason.
 
         It is empty if all sizes follow from those of the inputs. Cuts inside of a branch or a loop are found when a
         call is traced.
@@ -68,7 +68,7 @@ class Inspection(Report):
 
     @property
     def tied(self) -> dict[str, str]:
-        """Further paths of parameters that several modules share → the path that `paths` gives.
+        """Further paths of parameters that several modules share, each with the path that `paths` gives.
 
         The file holds such a parameter once: the modules shared it in PyTorch, or had equal weights when they were
         exported.

@@ -9,7 +9,7 @@ from jax.test_util import check_grads
 from microsoft_peer import agree, compare, ours, runtime
 
 from jaxops import microsoft as ms
-from jaxops.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, SizeError, UnsupportedError
 
 RNG = np.random.default_rng(45)
 CONV, NET = "VarlenCausalConvWithState", "GatedDeltaNet"
@@ -211,8 +211,8 @@ ERRORS = [
     ),
     (
         lambda: jax.eval_shape(net, *symbolic_args_specs([Q, Q, Q], ["t, h, 3"] * 3)),
-        ShapeError,
-        "gated_delta_net: heads and their sizes must be known, got h",
+        SizeError,
+        "(?s)gated_delta_net: the numbers and sizes of heads must be numbers, got the symbolic size h.*{'h': 8}",
     ),
     (
         lambda: net(Q[None], Q[None], Q[None]),

@@ -14,7 +14,7 @@ from jax.export import export, symbolic_shape
 from onnx import helper
 
 import jaxops.onnx
-from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, SignatureError, UnsupportedError
+from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, SignatureError, SizeError
 from jaxops.ops import average_pool, global_average_pool, global_lp_pool, global_max_pool, lp_pool, max_pool
 
 RNG = np.random.default_rng(0)
@@ -379,7 +379,7 @@ ERRORS = [
     (lambda: average_pool(X.astype(int), kernel_shape=(2, 2)), DTypeError, "`x` must be floating-point, got int32"),
     (lambda: lp_pool(X, kernel_shape=(2, 2), p=0), ArgumentError, "lp_pool: `p` is 0; it must be greater than 0"),
     (lambda: global_average_pool(X[0, 0]), ShapeError, r"global_average_pool: `x` has sizes \(7, 6\)"),
-    (_symbolic_indices, UnsupportedError, "max_pool: `return_indices` needs known spatial sizes"),
+    (_symbolic_indices, SizeError, r"(?s)`return_indices` the spatial sizes of \(2, 3, h, 6\) must .*{'h': 128}"),
     (_many_indices, OutOfRangeError, "max_pool: indices of 4294967296 elements do not fit int32"),
 ]
 

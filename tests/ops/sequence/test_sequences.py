@@ -180,14 +180,14 @@ ERRORS = [
             jax.ShapeDtypeStruct(symbolic_shape("b"), np.float32)
         ),
         SizeError,
-        "sequence_erase: the number of pieces of 1 in b must be known",
+        "sequence_erase: the length of the sequence is unknown, as an axis of size b is split into pieces of 1",
     ),
     (
         lambda: export(jax.jit(lambda x: ops.concat_from_sequence(ops.split_to_sequence(x, 3), axis=0, new_axis=1)))(
             jax.ShapeDtypeStruct(symbolic_shape("b"), np.float32)
         ),
         SizeError,
-        "concat_from_sequence: all arrays must have one length, but an axis of b is split by 3",
+        "concat_from_sequence: all arrays must have one length, but b is not always a multiple of 3",
     ),
     (lambda: ops.concat_from_sequence([], axis=0), ArgumentError, "the sequence is empty"),
     (lambda: ops.concat_from_sequence([A, A], axis=1), AxisError, "concat_from_sequence: `axis` is 1"),

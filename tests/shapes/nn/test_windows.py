@@ -6,10 +6,10 @@ import math
 import pytest
 from jax.export import symbolic_shape
 
-from jaxops.errors import ArgumentError, ShapeError
+from jaxops.errors import ArgumentError, ShapeError, SizeError
 from jaxops.shapes.nn import windows
 from jaxops.shapes.nn.windows import Options
-from jaxops.static import evaluated
+from jaxops.static import LIMITING, evaluated
 
 DEFAULT = Options("NOTSET", None, None, None)
 
@@ -78,6 +78,12 @@ def test_symbolic_sizes():
     assert found.sizes == (2 * b,)
     with pytest.raises(ShapeError, match=r"the padding .* that `output_shape` asks for may be negative"):
         windows.transposed("op", (b,), (4,), DEFAULT, None, (7,))
+    token = LIMITING.set(True)
+    try:
+        with pytest.raises(SizeError, match=r"op: the size b may be too small for a window\n.*b - 2 >= 0"):
+            one(b, 3)
+    finally:
+        LIMITING.reset(token)
 
 
 # size, kernel, stride, dilation, pads, auto_pad, output_padding, output_shape → size, elements cropped
