@@ -278,10 +278,11 @@ def describe(value: Any) -> str:
     """`float32[2,3]` for an array, with its elements if they are known and few; `repr` for any other value but a list
     of arrays.
     """
+    if _is_sequence(value):
+        return f"a sequence of {amount(len(value), 'array')}"
     shape = getattr(value, "shape", None)
     if shape is None or not hasattr(value, "dtype") or isinstance(value, type):  # np.float32 has all of its instances'
-        arrays = isinstance(value, list) and value and all(hasattr(item, "dtype") for item in value)
-        return f"a sequence of {amount(len(value), 'array')}" if arrays else repr(value)
+        return repr(value)
     name = value.dtype.name
     if (
         name == "object"
@@ -293,6 +294,10 @@ def describe(value: Any) -> str:
     if isinstance(value, np.ndarray | np.generic):
         return f"{text} {np.array2string(np.asarray(value), threshold=8, edgeitems=3)}" if value.size <= 8 else text
     return text
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(hasattr(item, "dtype") for item in value)
 
 
 def one_line(text: str, longest: int) -> str:

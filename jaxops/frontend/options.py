@@ -103,7 +103,8 @@ class Options(TypedDict, total=False):
     in NumPy, or under `jax.enable_x64(True)`.
 
     remat: repeated modules are the outermost ones whose paths differ in a last number, such as `encoder.layer.3`, and
-    of which two in a row have the same operators, or weights of the same shapes. It is an error if the file names none.
+    of which two in a row have the same operators or, but for a few, weights of the same shapes. It is an error if the
+    file names none.
     A training step takes up to a third longer, and keeps only the values of one module and those that pass between
     modules. Values and derivatives stay the same. On a CPU, XLA still keeps the values of modules with convolutions
     over all channels. `to_python` writes the model without it.

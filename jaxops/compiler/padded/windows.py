@@ -88,7 +88,7 @@ def _behind(room: int, count: int, kernel: int, stride: int, dilation: int, pads
     """Returns the padding after the data that gives `count` windows; a negative number crops the data."""
     before = pads[0]
     if not isinstance(before, int) or not isinstance(kernel, int):
-        raise UnsupportedError(f"windows of {kernel} elements behind {before} of padding, along a symbolic axis")
+        raise UnsupportedError("windows whose size or padding differs from call to call")
     return (count - 1) * stride + (kernel - 1) * dilation + 1 - before - room
 
 

@@ -128,6 +128,11 @@ def test_a_convolution_keeps_its_name():
             [("s",)],
             "`reduce_window_max` works along an axis .*: windows over dilated data",
         ),
+        (
+            lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (2,), (1,), [(x.shape[0], 0)]),
+            [("s",)],
+            "works along an axis .*: windows whose size or padding differs from call to call",
+        ),
     ],
 )
 def test_what_has_no_rule_says_so(fn, shapes, match):
