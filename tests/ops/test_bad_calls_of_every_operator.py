@@ -264,7 +264,7 @@ NAMED = [
     (
         lambda: jax.jit(lambda a: jo.string_split([a]))(0),
         ArgumentError,
-        r"string_split: `x` is \[.*; it must be one array\n  hint    put JAX arrays together with jnp.stack",
+        r"string_split: `x` is a sequence of 1 array; it must be one array\n  hint    put JAX arrays together with jnp",
     ),
     (lambda: jo.loop(2, None, [X], lambda i, c, x: (F, x)), DTypeError, "the condition that body returns must be one"),
     (lambda: jo.microsoft.is_all_finite([None]), SignatureError, "is_all_finite: an operand is missing"),
