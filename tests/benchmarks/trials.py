@@ -164,7 +164,7 @@ def gradients(engine, path, inputs, expected):
     assert square > 0, "the gradient is zero"
     step = 0.01 * float(value) / square
     ends = [
-        function({name: (w + sign * step * gradient[name]).astype(w.dtype) for name, w in weights.items()})[0]
+        function({name: np.asarray(w + sign * step * gradient[name], w.dtype) for name, w in weights.items()})[0]
         for sign in (1, -1)
     ]
     ratio = float(ends[0] - ends[1]) / (2 * step) / square
