@@ -104,10 +104,9 @@ class Options(TypedDict, total=False):
 
     remat: repeated modules are the outermost ones whose paths differ in a last number, such as `encoder.layer.3`, and
     of which two in a row have the same operators or, but for a few, weights of the same shapes. It is an error if the
-    file names none.
-    A training step takes up to a third longer, and keeps only the values of one module and those that pass between
-    modules. Values and derivatives stay the same. On a CPU, XLA still keeps the values of modules with convolutions
-    over all channels. `to_python` writes the model without it.
+    file names none. A training step takes up to a third longer, and keeps only the values of one module and those that
+    pass between modules. Values and derivatives stay the same. On a CPU, XLA still keeps the values of modules with
+    convolutions over all channels. `to_python` writes the model without it.
 
     max_bytes: the limit of one static value, and of one result of an operator. A program that is only traced, by
     `jax.export` or under your own `jit`, may have larger results.

@@ -5,7 +5,8 @@
     python tests/benchmarks/alternatives.py                                             # prints the table as Markdown
 
 ENGINE is a name in `ENGINES`, and PYTHON the one that has it, with NumPy, onnx and rich beside it, and torch,
-torchvision and transformers for torchax. What is found goes into alternatives.json. The tasks:
+torchvision and transformers for torchax; tinygrad needs clang on the path, and DEV=CPU. What is found goes into
+alternatives.json. The tasks:
 
 - `cases`: the standard's own suite, those cases that any program can pass (tests/conformance/passing.txt);
 - `exports`: whole models within 1e-3 of onnxruntime, or of PyTorch: those in tests/models, by both exporters of

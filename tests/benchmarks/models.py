@@ -34,6 +34,7 @@ import jaxops
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 PEERS = ["openvino-f32", "openvino"] * (importlib.util.find_spec("openvino") is not None)
 DEFAULTS = [BASE, "jaxops", *PEERS]
+LONGEST = 240  # seconds of one process
 LIGHT_MODELS = ["light_resnet50", "light_densenet121", "light_inception_v2", "light_squeezenet"]
 
 
@@ -44,9 +45,14 @@ def outputs(engine, folder):
 
 
 def run(engine, path, folder, python=sys.executable):
-    """The figures of one process; None where the engine cannot run the model, whose last words are printed."""
+    """The figures of one process; None where the engine cannot run the model in time, and the reason is printed."""
     command = [python, str(Path(__file__).with_name("engines.py")), engine, str(path), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, env=run_environment(), check=False)
+    options = {"capture_output": True, "text": True, "env": run_environment(), "timeout": LONGEST}
+    try:
+        done = subprocess.run(command, check=False, **options)
+    except subprocess.TimeoutExpired:
+        print(f"{path.stem}: {engine} takes more than {LONGEST} s")
+        return None
     if done.returncode:
         print(f"{path.stem}: {engine} fails: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
         return None

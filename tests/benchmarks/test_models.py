@@ -53,6 +53,12 @@ def test_what_an_engine_cannot_run_is_told_and_left_out(tmp_path, capsys):
     assert capsys.readouterr().out.count("new: onnxruntime fails: ") == 1
 
 
+def test_what_takes_too_long_is_told_and_left_out(path, monkeypatch, capsys):
+    monkeypatch.setattr(models, "LONGEST", 0.01)
+    assert measured(path, ["onnxruntime"], rounds=2) == {}
+    assert capsys.readouterr().out == "relu: onnxruntime takes more than 0.01 s\n"
+
+
 def test_the_best_of_each_figure_counts(path, monkeypatch):
     figures = [dict.fromkeys(FIGURES, 2.0) | {"call": 1.0}, dict.fromkeys(FIGURES, 1.0) | {"call": 3.0}]
     monkeypatch.setattr(models, "run", lambda *_: figures.pop())

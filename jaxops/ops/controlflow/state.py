@@ -46,8 +46,6 @@ def carried(value: Any) -> Any:
 
 def value_text(value: Any) -> str:
     """A value that enters or leaves a body, the way messages show it."""
-    if isinstance(value, list):
-        return f"a sequence of {len(value)}"
     return "nothing" if value is None else describe(value)
 
 
