@@ -155,8 +155,9 @@ def _exceeds(numbers: Any) -> bool:
 
 def _beyond(values: np.ndarray) -> int:
     """Returns the sign of a number that does not fit the 32-bit type which replaces its own; 0 if all fit."""
-    # Broadcast elements are read once, since a broadcast view may be larger than the memory.
-    once = values[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in values.strides)]
+    # Broadcast elements are read once, since a broadcast view may be larger than the memory. With `...`, an array of
+    # rank 0 stays an array.
+    once = values[(*(slice(0, 1) if stride == 0 else slice(None) for stride in values.strides), ...)]
     value = out_of_range(once, stand_in(values.dtype))
     return 0 if value is None else 1 if value > 0 else -1
 
