@@ -3,14 +3,27 @@ dictionaries.
 """
 
 import itertools
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.export
 import numpy as np
 
 from jaxops.errors import BoundsError, StaticError, amount
 from jaxops.static import Sizes, StaticValue, Tracer
+
+
+def _to_bytes(items: StaticValue) -> bytes:
+    """A vector of strings or numbers, for the file of an exported program."""
+    dtype = "" if items.value.dtype == object else items.value.dtype.name
+    return json.dumps([dtype, items.value.tolist()]).encode()
+
+
+def _from_bytes(data: bytes) -> StaticValue:
+    dtype, values = json.loads(data)
+    return StaticValue(np.array(values, dtype or object))
 
 
 class Deferred:
@@ -26,6 +39,12 @@ class Deferred:
 
     def __init_subclass__(cls) -> None:
         jax.tree_util.register_pytree_node(cls, lambda d: ((d.array,), d.items), lambda items, leaf: cls(*leaf, items))
+        jax.export.register_pytree_node_serialization(
+            cls,
+            serialized_name=f"{cls.__module__}.{cls.__name__}",
+            serialize_auxdata=_to_bytes,
+            deserialize_auxdata=_from_bytes,
+        )
 
     @classmethod
     def of(cls, array: Any, items: np.ndarray) -> Any:

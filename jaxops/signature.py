@@ -127,6 +127,7 @@ class Traits:
     grows: whether integers of the result may exceed 32 bits where those of the operands do not. What moves, chooses or
     compares elements, combines bits, gives indices or counts, or divides with remainder does not grow.
     differentiable: whether a floating-point result changes a little where a floating-point operand does.
+    straight_through: a function with the same parameters and values, whose derivative treats rounding as the identity.
     """
 
     kind: str = ""
@@ -134,6 +135,7 @@ class Traits:
     precision: Literal["narrow", "float32", "exact"] = "narrow"
     grows: bool | Grows = False
     differentiable: bool = True
+    straight_through: Callable[..., Any] | None = None
 
 
 def operator(**changes: Any) -> Callable[[F], F]:

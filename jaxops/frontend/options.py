@@ -89,8 +89,9 @@ class Options(TypedDict, total=False):
     gradient of PyTorch's `fake_quantize`: rounding counts as the identity, and only out of range the gradient is 0. By
     default the gradient of integers is 0. Scales of several channels that are parameters get the gradient of learned
     step sizes (LSQ). The values stay the same. Weights that the file holds as integers are not parameters, so nothing
-    trains them. Operators on integers, such as QLinearConv and MatMulInteger, still have gradient 0. `to_python` cannot
-    write such a model.
+    trains them. Operators on integers, such as QLinearConv and MatMulInteger, still have gradient 0. In an OpenVINO IR,
+    FakeQuantize and FakeConvert have such gradients, with respect to their limits, scales and shifts too. `to_python`
+    cannot write such a model.
 
     precision: a name of `jax.default_matmul_precision`: "bfloat16", "high", "highest" or "float32". On a CPU all but
     "bfloat16" are exact, and "bfloat16" is, too, where the CPU has no products of bfloat16.

@@ -1,4 +1,7 @@
-"""Straight-through gradients: a derivative passes through a quantization followed by a dequantization."""
+"""Straight-through gradients: a derivative passes through the rounding of a quantization.
+
+That is a quantization followed by a dequantization, or one operator for both.
+"""
 
 import dataclasses
 import functools
@@ -53,8 +56,20 @@ class StraightThrough(WrappedOperator):
         return (straight_through(dequantize, inputs[:3], inputs[3:], self.quantization),)
 
 
+class StraightThroughRounding(WrappedOperator):
+    """An operator that rounds and gives floats; a derivative passes its rounding."""
+
+    straight_through = True
+
+    def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
+        """The outputs of the operator."""
+        passing = self.inner.with_function(self.inner.traits.straight_through)
+        return passing.call(inputs, attributes, n_outputs=n_outputs, rng=rng)
+
+
 def with_straight_through(graph: Graph) -> Graph:
-    """Returns a bound graph in which each DequantizeLinear also reads the floats that its operand was quantized from.
+    """Returns a bound graph in which each DequantizeLinear also reads the floats that its operand was quantized from,
+    and a derivative passes each operator that simulates quantization.
 
     This includes subgraphs and functions, if the quantization is a node of the same graph or function.
     """
@@ -82,7 +97,11 @@ def _rewritten(graph: Graph, outer: Mapping[str, Node], bodies: dict[Graph, Grap
 
 
 def _joined(node: Node, makers: Mapping[str, Node]) -> Node:
-    """Returns a dequantization that also reads the inputs of the quantization before it; any other node as it is."""
+    """Returns a dequantization that also reads the inputs of the quantization before it, an operator that passes a
+    derivative, or any other node as it is.
+    """
+    if node.operator.traits.straight_through is not None:
+        return dataclasses.replace(node, operator=StraightThroughRounding(node.operator))
     if _function(node) not in _DEQUANTIZE:
         return node
     name = node.inputs[0]

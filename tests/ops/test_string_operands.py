@@ -1,4 +1,4 @@
-"""Strings beside an array that says where they go: a concrete JAX array is read, a traced one is refused."""
+"""Strings beside an array that says where they go: a concrete JAX array is read, a traced one chooses or is refused."""
 
 from typing import Any
 
@@ -11,6 +11,7 @@ from graphs import build, info, node
 import jaxops as jo
 import jaxops.onnx
 from jaxops.errors import StaticError
+from jaxops.opaque import ChosenStrings
 
 S = np.array([["a", "b", "c"], ["d", "e", "f"]], object)
 NEW = np.array([["x", "y"]], object)
@@ -32,6 +33,8 @@ CASES: dict[str, tuple[Any, Any, Any]] = {
     "reverse_sequence": (lambda n: jo.reverse_sequence(S.T, n), [3, 2], [["c", "e"], ["b", "d"], ["a", "f"]]),
     "compress": (lambda c: jo.compress(S, c, axis=0), [False, True], [["d", "e", "f"]]),
 }
+# Under `jit`, numbers stand for the strings that these choose.
+CHOSEN = [name for name in CASES if name.startswith(("gather", "where", "reverse"))]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -40,6 +43,11 @@ def test_concrete_and_traced(name):
     for given in (np.asarray(indices), jnp.asarray(indices)):
         found = fn(given)
         assert (type(found), found.dtype, found.tolist()) == (np.ndarray, np.dtype(object), expected)
+    if name in CHOSEN:
+        chosen = jax.jit(fn)(jnp.asarray(indices))
+        assert isinstance(chosen, ChosenStrings)
+        assert np.asarray(chosen).tolist() == expected
+        return
     with pytest.raises(StaticError):
         jax.jit(lambda i: jo.identity(fn(i)).shape)(jnp.asarray(indices))
 

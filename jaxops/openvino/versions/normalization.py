@@ -1,5 +1,6 @@
 """Normalizations, and FakeQuantize, which simulates quantization in floats."""
 
+import functools
 from collections.abc import Sequence
 from typing import Literal
 
@@ -8,6 +9,7 @@ from jaxops.attributes import axis as resolve_axis
 from jaxops.errors import ArgumentError
 from jaxops.openvino.registry import version
 from jaxops.openvino.versions.arguments import AutoBroadcast, laid_beside, scalar_like, vector
+from jaxops.ops.quantization.straight_through import rounded
 from jaxops.signature import Bias, RunningMean, RunningVar, Static, Weight, operator
 from jaxops.static import Array, array
 
@@ -117,8 +119,38 @@ def lrn(data: Array, axes: Static, *, alpha: float, beta: float, bias: float, si
     return ops.div(data, ops.pow(scale, scalar_like(data, beta)))
 
 
+def _fake_quantize(
+    straight_through: bool,
+    data: Array,
+    input_low: Array,
+    input_high: Array,
+    output_low: Array,
+    output_high: Array,
+    *,
+    levels: int,
+    auto_broadcast: AutoBroadcast,
+) -> Array:
+    """FakeQuantize. straight_through: whether a derivative treats rounding as the identity."""
+    x = array(data)
+    low, high, out_low, out_high = (
+        laid_beside("FakeQuantize", x, limit, auto_broadcast)
+        for limit in (input_low, input_high, output_low, output_high)
+    )
+    steps = scalar_like(x, levels - 1)
+    one, width = scalar_like(x, 1), ops.sub(high, low)
+    # If the limits are equal, only the comparisons below decide.
+    divisor = ops.where(ops.equal(width, scalar_like(x, 0)), one, width)
+    is_above, is_below = ops.greater(x, ops.max([low, high])), ops.less_or_equal(x, ops.min([low, high]))
+    # What is not selected must not make the derivative NaN.
+    held = ops.where(ops.or_(is_above, is_below), low, x) if straight_through else x
+    number = ops.mul(ops.div(ops.sub(held, low), divisor), steps)
+    places = rounded(ops.round(number), number) if straight_through else ops.round(number)
+    inside = ops.add(ops.mul(ops.div(places, steps), ops.sub(out_high, out_low)), out_low)
+    return ops.where(is_below, out_low, ops.where(is_above, out_high, inside))
+
+
 @version("FakeQuantize", 1)
-@operator(precision="exact")
+@operator(precision="exact", straight_through=functools.partial(_fake_quantize, True))
 def fake_quantize(
     data: Array,
     input_low: Array,
@@ -130,16 +162,5 @@ def fake_quantize(
     auto_broadcast: AutoBroadcast,
 ) -> Array:
     """Rounds half to even to one of `levels` numbers from `output_low` to `output_high`, which may be reversed."""
-    x = array(data)
-    low, high, out_low, out_high = (
-        laid_beside("FakeQuantize", x, limit, auto_broadcast)
-        for limit in (input_low, input_high, output_low, output_high)
-    )
-    steps = scalar_like(x, levels - 1)
-    one, width = scalar_like(x, 1), ops.sub(high, low)
-    # If the limits are equal, only the comparisons below decide.
-    divisor = ops.where(ops.equal(width, scalar_like(x, 0)), one, width)
-    places = ops.round(ops.mul(ops.div(ops.sub(x, low), divisor), steps))
-    inside = ops.add(ops.mul(ops.div(places, steps), ops.sub(out_high, out_low)), out_low)
-    above = ops.where(ops.greater(x, ops.max([low, high])), out_high, inside)
-    return ops.where(ops.less_or_equal(x, ops.min([low, high])), out_low, above)
+    limits = (input_low, input_high, output_low, output_high)
+    return _fake_quantize(False, data, *limits, levels=levels, auto_broadcast=auto_broadcast)

@@ -11,6 +11,7 @@ from jax import lax
 
 from jaxops.dtypes import as_traced
 from jaxops.errors import SizeError
+from jaxops.ops.common.chosen_strings import compares_strings
 from jaxops.ops.common.elementwise import broadcast_reduce, on_facts, operands, symbolic
 from jaxops.ops.common.size_tracking import facts, tracks_sizes
 from jaxops.shapes import arithmetic as of_sizes
@@ -20,6 +21,7 @@ from jaxops.static import A, Array, tracing
 TRAITS = Traits(foldable=True)
 
 
+@compares_strings
 @tracks_sizes
 def equal(a: A, b: A) -> A:
     """Tells if a = b, element by element; the operands broadcast to each other.

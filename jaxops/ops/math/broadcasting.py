@@ -9,6 +9,7 @@ from jaxops.attributes import ints
 from jaxops.dtypes import traced_for_sizes
 from jaxops.errors import ArgumentError
 from jaxops.memory import bounded
+from jaxops.ops.common.chosen_strings import moves_strings
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.tensor import reshaping as sizes_of
@@ -18,6 +19,7 @@ from jaxops.static import A, Array, Sizes, jit_if_concrete
 TRAITS = Traits(kind="movement", foldable=True)
 
 
+@moves_strings(0)
 def expand(input: A, shape: StaticInts) -> A:
     """Broadcasts `input` against `shape`, in both directions: the result may be larger than `shape`.
 

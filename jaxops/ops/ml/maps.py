@@ -15,7 +15,7 @@ from jaxops.errors import ArgumentError, DTypeError, ShapeError
 from jaxops.opaque import ZippedMaps
 from jaxops.ops.ml.scores import class_labels, rows
 from jaxops.signature import Traits, operator
-from jaxops.static import Array, Ints, array
+from jaxops.static import Array, Ints, array, known
 
 TRAITS = Traits(differentiable=False)  # numbers in dictionaries may be Python's
 
@@ -75,7 +75,7 @@ def cast_map(
     x: from integers to numbers or strings. cast_to: float32, int64 (fractions are cut off), or strings (static numbers
     formatted by '%f'). map_form: SPARSE gives max_map values, each at the position of its key, and elsewhere 0, or
     '0.f' among strings, as onnxruntime does.
-    Raises ArgumentError for a key outside of [0, max_map), or a string that is not a number; DTypeError for traced
+    Raises ArgumentError for a key outside of [0, max_map), or a string that is not a number; StaticError for traced
     numbers that are to become strings.
     Source: ONNX ai.onnx.ml.CastMap, opset 1.
 
@@ -123,9 +123,7 @@ def _placed(values: Array, positions: list[int], size: int, missing: str) -> Any
 def _cast(op: str, values: Array, to: CastTo) -> Array:
     strings = isinstance(values, np.ndarray) and values.dtype == object
     if to == "TO_STRING":
-        if isinstance(values, jax.Array):
-            raise DTypeError(f"{op}: traced numbers cannot become strings, which are static (NumPy)")
-        return values if strings else np.array([f"{v:f}" for v in values], object)
+        return values if strings else np.array([f"{v:f}" for v in known(op, "x", values)], object)
     dtype = np.dtype(np.float32 if to == "TO_FLOAT" else np.int64)
     if not strings:
         return values.astype(canonical(dtype) if isinstance(values, jax.Array) else dtype)

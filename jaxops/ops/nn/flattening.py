@@ -8,6 +8,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, integer
+from jaxops.ops.common.chosen_strings import moves_strings
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.signature import Traits
 from jaxops.static import A, Array, Sizes, jit_if_concrete
@@ -15,6 +16,7 @@ from jaxops.static import A, Array, Sizes, jit_if_concrete
 TRAITS = Traits(kind="form", foldable=True)
 
 
+@moves_strings(0)
 def flatten(input: A, *, axis: int = 1) -> A:
     """Joins the axes before `axis` into one, and those from `axis` on into another.
 

@@ -2,6 +2,7 @@
 
 __all__ = ["convert_promote_types", "erf_inv", "fake_convert", "grn"]
 
+import functools
 from typing import Any, Literal
 
 import jax
@@ -14,6 +15,7 @@ from jaxops.dtypes import accumulation_type, as_traced, canonical, floating, flo
 from jaxops.errors import DTypeError, ShapeError, describe
 from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.common.result_sizes import assert_sizes
+from jaxops.ops.quantization.straight_through import rounded
 from jaxops.shapes.arithmetic import must_agree
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.signature import ElementType, operator
@@ -23,7 +25,38 @@ Float8 = Literal["f8e4m3", "f8e5m2"]
 _FLOAT8 = {"f8e4m3": jnp.float8_e4m3fn, "f8e5m2": jnp.float8_e5m2}
 
 
-@operator(precision="exact")
+def _fake_convert(
+    straight_through: bool, data: Array, scale: Array, shift: Array | None, *, destination_type: Float8
+) -> jax.Array:
+    """`fake_convert`. straight_through: whether a derivative treats rounding as the identity."""
+    op = "fake_convert"
+    x, factor, offset = floats_of_one_type(op, data=data, scale=scale, shift=shift)
+    must_agree(
+        f"{op}: `scale` {describe(factor)} and `shift` must broadcast to `data` {describe(x)}",
+        broadcast(op, *(v.shape for v in (x, factor, offset) if v is not None)),
+        x.shape,
+    )
+    kind = one_of(op, "destination_type", destination_type, Float8)
+    return _converted((x, factor, offset), kind, straight_through)
+
+
+@jit_if_concrete
+def _converted(operands: tuple[Any, Any, Any], kind: str, straight_through: bool) -> Any:
+    x, factor, offset = operands
+    work = accumulation_type(x.dtype)
+    wide, factor = x.astype(work), broadcast_to(factor.astype(work), x.shape)
+    offset = jnp.zeros((), work) if offset is None else broadcast_to(offset.astype(work), x.shape)
+    most = float(jnp.finfo(_FLOAT8[kind]).max)
+    moved = wide * factor - offset
+    # OpenVINO rounds to float16 first, so that some numbers are rounded twice.
+    narrow = jnp.clip(moved, -most, most).astype(np.float16).astype(_FLOAT8[kind]).astype(work)
+    if straight_through:  # an element out of range, which may be infinite, stays out of the derivative
+        is_inside = (-most <= moved) & (moved <= most)
+        narrow = rounded(narrow, jnp.where(is_inside, jnp.where(is_inside, wide, 0) * factor - offset, 0))
+    return assert_sizes("fake_convert", ((narrow + offset) / factor).astype(x.dtype), x.shape, x.dtype)
+
+
+@operator(precision="exact", straight_through=functools.partial(_fake_convert, True))
 def fake_convert(
     data: Array, scale: Array, shift: Array | None = None, *, destination_type: Float8 = "f8e4m3"
 ) -> jax.Array:
@@ -37,28 +70,7 @@ def fake_convert(
     >>> fake_convert(jnp.array([1.06, 500.0]), jnp.array(1.0)).tolist()
     [1.0, 448.0]
     """
-    op = "fake_convert"
-    x, factor, offset = floats_of_one_type(op, data=data, scale=scale, shift=shift)
-    must_agree(
-        f"{op}: `scale` {describe(factor)} and `shift` must broadcast to `data` {describe(x)}",
-        broadcast(op, *(v.shape for v in (x, factor, offset) if v is not None)),
-        x.shape,
-    )
-    kind = one_of(op, "destination_type", destination_type, Float8)
-    return _fake_convert((x, factor, offset), kind)
-
-
-@jit_if_concrete
-def _fake_convert(operands: tuple[Any, Any, Any], kind: str) -> Any:
-    x, factor, offset = operands
-    work = accumulation_type(x.dtype)
-    wide, factor = x.astype(work), broadcast_to(factor.astype(work), x.shape)
-    offset = jnp.zeros((), work) if offset is None else broadcast_to(offset.astype(work), x.shape)
-    most = float(jnp.finfo(_FLOAT8[kind]).max)
-    moved = wide * factor - offset
-    # OpenVINO rounds to float16 first, so that some numbers are rounded twice.
-    narrow = jnp.clip(moved, -most, most).astype(np.float16).astype(_FLOAT8[kind]).astype(work)
-    return assert_sizes("fake_convert", ((narrow + offset) / factor).astype(x.dtype), x.shape, x.dtype)
+    return _fake_convert(False, data, scale, shift, destination_type=destination_type)
 
 
 @operator(kind="activation", precision="float32")

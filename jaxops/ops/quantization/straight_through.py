@@ -13,6 +13,7 @@ from jax import lax
 from jaxops.dtypes import as_traced, is_float
 from jaxops.ops.common.quantized_numbers import wide
 from jaxops.ops.quantization.linear_quantization import ratio, scale_layout, spread
+from jaxops.static import is_static
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,25 @@ def straight_through(
         return y
     operands = tuple(None if v is None else as_traced(v) for v in (x_scale, x_zero, q, y_scale))
     return _value(attributes, y, data, operands)
+
+
+def rounded(y: Any, x: Any) -> Any:
+    """y, which is x after a rounding, with the derivative of x; static numbers have none.
+
+    >>> jax.value_and_grad(lambda x: rounded(jnp.round(x), x) ** 2)(1.75)
+    (Array(4., dtype=float32, weak_type=True), Array(4., dtype=float32, weak_type=True))
+    """
+    return y if is_static(y) else _rounded(y, x)
+
+
+@jax.custom_jvp
+def _rounded(y: jax.Array, x: jax.Array) -> jax.Array:
+    return y
+
+
+@_rounded.defjvp
+def _of_unrounded(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
+    return primals[0], tangents[1]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))

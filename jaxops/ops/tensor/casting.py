@@ -12,12 +12,13 @@ from jax import lax
 from jaxops.attributes import element_type, flag, one_of
 from jaxops.dtypes import as_traced, canonical, is_float, is_string, loses_sign
 from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from jaxops.opaque import ChosenStrings
 from jaxops.ops.common.elementwise import on_facts
 from jaxops.ops.common.size_tracking import sizes_as, tracks_sizes
 from jaxops.ops.common.words import from_words, words_of
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.signature import ElementType, ShapeOnly, SizesKept, Traits, operator
-from jaxops.static import A, Array, array, is_symbolic, jit_if_concrete
+from jaxops.static import A, Array, array, is_symbolic, jit_if_concrete, known
 
 TRAITS = Traits(kind="form", foldable=True)
 
@@ -48,9 +49,9 @@ def cast(input: SizesKept[A], *, to: ElementType, saturate: int = 1, round_mode:
     Floats are truncated to integers, and integers keep their lower bits. The standard does not define the result for a
     float out of range of an integer type. Here it becomes the nearest number of a type of 32 bits or more (of int32
     where int32 stands for int64); a narrower type keeps the lower bits of the nearest int32. NaN becomes 0.
-    Raises ArgumentError for a string that does not hold a number of the type; DTypeError between strings and traced
-    values, and when `to` is not an element type; with x64 off OutOfRangeError for traced signed integers to uint64, and
-    for traced uint32 to int64.
+    Raises ArgumentError for a string that does not hold a number of the type; StaticError for traced numbers to
+    strings; DTypeError when `to` is not an element type; with x64 off OutOfRangeError for traced signed integers to
+    uint64, and for traced uint32 to int64.
     Source: ONNX Cast, opsets 1–28.
 
     >>> cast(jnp.array([1.7, -1.7]), to=np.int32)
@@ -59,8 +60,10 @@ def cast(input: SizesKept[A], *, to: ElementType, saturate: int = 1, round_mode:
     array([3.5, inf], dtype=float32)
     """
     one_of("cast", "round_mode", round_mode, RoundMode)
-    overflow = flag("cast", "saturate", saturate)
-    data, target = array(input), element_type("cast", "to", to)
+    overflow, target = flag("cast", "saturate", saturate), element_type("cast", "to", to)
+    if target.kind in "USTO" and isinstance(input, ChosenStrings):
+        return input
+    data = array(input)
     if is_symbolic(data):
         if jnp.issubdtype(target, jnp.integer) and jnp.iinfo(target).bits >= 32:
             return data
@@ -76,9 +79,7 @@ def cast(input: SizesKept[A], *, to: ElementType, saturate: int = 1, round_mode:
             return sizes_as(data, target, _cast(traced, canonical(target), overflow, round_mode))  # pyright: ignore
         data = traced
     if target.kind in "USTO":
-        if not isinstance(data, np.ndarray):
-            raise DTypeError(f"cast: traced {data.dtype.name} cannot become strings, which are static (NumPy)")
-        strings: Any = data if is_string(data) else _to_strings(data)
+        strings: Any = data if is_string(data) else _to_strings(known("cast", "input", data))
         return strings
     if is_string(data):
         return _cast(_from_strings(np.asarray(data), target), target, overflow, round_mode)

@@ -16,6 +16,7 @@ from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import as_traced
 from jaxops.errors import BoundsError, DTypeError, describe
 from jaxops.memory import bounded_operands
+from jaxops.ops.common.chosen_strings import moves_strings
 from jaxops.ops.common.indices import checked_indices, from_start
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.ops.common.size_tracking import tracks_sizes
@@ -26,6 +27,7 @@ from jaxops.static import A, Array, Sizes, array, beside, is_static, is_symbolic
 TRAITS = Traits(kind="movement", foldable=True)
 
 
+@moves_strings(0)
 @tracks_sizes
 def gather(data: Weight[A], indices: A, *, axis: int = 0) -> A:
     """Picks entries of `data` along `axis`.
@@ -82,6 +84,7 @@ def _gather(operands: tuple[Array, Array], axis: int, inside: bool) -> Array:
     return assert_sizes("gather", picked, sizes, data.dtype)
 
 
+@moves_strings(0)
 def gather_elements(data: A, indices: A, *, axis: int = 0) -> A:
     """Picks one element per index, at the index's own coordinates, except along `axis`, where it gives the position.
 
@@ -139,6 +142,7 @@ def _gather_elements(operands: tuple[Any, Any], axis: int, inside: bool) -> Any:
     )
 
 
+@moves_strings(0)
 def gather_nd(data: A, indices: A, *, batch_dims: int = 0) -> A:
     """Picks elements or slices of `data` by tuples of indices.
 

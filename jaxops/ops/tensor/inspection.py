@@ -3,12 +3,14 @@
 __all__ = ["shape", "size"]
 
 import math
+from typing import Any
 
 import numpy as np
 
 from jaxops.attributes import integer
+from jaxops.opaque import ChosenStrings
 from jaxops.signature import ShapeOnly, Traits
-from jaxops.static import Dim, array, is_symbolic
+from jaxops.static import Dim, Sizes, array, is_symbolic
 
 TRAITS = Traits(foldable=True)
 
@@ -17,6 +19,11 @@ def dims(sizes: list[Dim] | Dim) -> np.ndarray:
     """Sizes as a static value: int64, or dtype object when one is symbolic."""
     symbolic = any(map(is_symbolic, sizes)) if isinstance(sizes, list) else is_symbolic(sizes)
     return np.array(sizes, dtype=object if symbolic else np.int64)
+
+
+def _sizes(data: Any) -> Sizes:
+    """The sizes of an array, or of strings that traced numbers choose."""
+    return data.shape if isinstance(data, ChosenStrings) else array(data).shape
 
 
 def shape(data: ShapeOnly, *, start: int = 0, end: int | None = None) -> np.ndarray:
@@ -31,7 +38,7 @@ def shape(data: ShapeOnly, *, start: int = 0, end: int | None = None) -> np.ndar
     """
     first = integer("shape", "start", start)
     last = None if end is None else integer("shape", "end", end)
-    return dims(list(array(data).shape[first:last]))
+    return dims(list(_sizes(data)[first:last]))
 
 
 def size(data: ShapeOnly) -> np.ndarray:
@@ -43,4 +50,4 @@ def size(data: ShapeOnly) -> np.ndarray:
     >>> size(np.zeros((2, 3, 4)))
     array(24)
     """
-    return dims(math.prod(array(data).shape))
+    return dims(math.prod(_sizes(data)))

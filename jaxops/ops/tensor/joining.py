@@ -10,6 +10,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import unify, widened
 from jaxops.errors import ShapeError, SignatureError, shape_text
+from jaxops.ops.common.chosen_strings import moves_strings
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes.arithmetic import agree
@@ -19,6 +20,7 @@ from jaxops.static import Array, Sizes, jit_if_concrete
 TRAITS = Traits(kind="movement", foldable=True)
 
 
+@moves_strings(0)
 @tracks_sizes
 def concat(inputs: Sequence[Array], *, axis: int) -> Array:
     """Joins arrays along an existing axis.

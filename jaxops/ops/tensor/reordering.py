@@ -11,6 +11,7 @@ from jax import lax
 from jaxops.attributes import integer, ints, one_of
 from jaxops.dtypes import as_traced, at_least_int32, require_integers
 from jaxops.errors import ArgumentError, AxisError, ShapeError, shape_text
+from jaxops.ops.common.chosen_strings import moves_strings
 from jaxops.ops.common.elementwise import traced_if_symbolic
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.tensor.gathering import gather_nd
@@ -24,6 +25,7 @@ TRAITS = Traits(kind="form", foldable=True)
 DepthMode = Literal["DCR", "CRD"]
 
 
+@moves_strings(0)
 def transpose(data: A, *, perm: Ints | None = None) -> A:
     """The axes of `data` in the order `perm`; reversed when `perm` is None.
 
@@ -100,6 +102,7 @@ def space_to_depth(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:
     return reshape(transpose(x, perm=order), (n, c * b * b, h, w), allowzero=1)
 
 
+@moves_strings(0)
 def reverse_sequence(input: A, sequence_lens: A, *, batch_axis: int = 1, time_axis: int = 0) -> A:
     """Reverses the first `sequence_lens[i]` steps of sequence i and keeps the rest.
 

@@ -10,6 +10,7 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, flag, ints
 from jaxops.dtypes import traced_for_sizes
 from jaxops.lazy_sequences import GrowingSequence, SplitSequence
+from jaxops.ops.common.chosen_strings import moves_strings
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes.tensor import reshaping as sizes_of
@@ -19,6 +20,7 @@ from jaxops.static import A, Array, Ints, Sizes, array, jit_if_concrete
 TRAITS = Traits(kind="form", foldable=True)
 
 
+@moves_strings(0)
 @tracks_sizes
 def identity(input: SizesKept[Any]) -> Any:
     """Returns its operand: an array of any shape and dtype, strings included, a sequence (a list), or None.
@@ -31,6 +33,7 @@ def identity(input: SizesKept[Any]) -> Any:
     return input if input is None or isinstance(input, list | SplitSequence | GrowingSequence) else array(input)
 
 
+@moves_strings(0)
 @tracks_sizes
 def reshape(data: A, shape: StaticInts, *, allowzero: int = 0) -> A:
     """The elements of `data`, in row-major order, in another shape.
@@ -57,6 +60,7 @@ def _reshape(data: Array, shape: Sizes, allowzero: bool) -> Array:
     return assert_sizes("reshape", y, sizes, data.dtype)
 
 
+@moves_strings(0)
 @tracks_sizes
 def squeeze(data: A, axes: StaticInts = None) -> A:
     """Drops axes of size 1: the given `axes`, or all of them.
@@ -81,6 +85,7 @@ def _squeeze(data: Array, axes: Ints | None) -> Array:
     return assert_sizes("squeeze", y, sizes, data.dtype)
 
 
+@moves_strings(0)
 @tracks_sizes
 def unsqueeze(data: A, axes: StaticInts) -> A:
     """Inserts axes of size 1.

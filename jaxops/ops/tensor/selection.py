@@ -16,6 +16,7 @@ from jaxops.attributes import axis as resolve_axis, flag, integer
 from jaxops.dtypes import as_traced, canonical, widened
 from jaxops.errors import DTypeError, ShapeError, describe, shape_text
 from jaxops.memory import bounded_operands
+from jaxops.ops.common.chosen_strings import moves_strings
 from jaxops.ops.common.elementwise import broadcast_to, on_facts, operands, require
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts, unbounded
 from jaxops.ops.common.size_tracking import tracks_sizes
@@ -27,6 +28,7 @@ from jaxops.static import A, Array, Tracer, array, beside, is_symbolic, jit_if_c
 TRAITS = Traits(foldable=True)
 
 
+@moves_strings(1, 2)
 @tracks_sizes
 def where(condition: A, x: A, y: A) -> A:
     """The element of `x` where `condition` holds, else that of `y`; the three broadcast to each other.

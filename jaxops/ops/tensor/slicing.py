@@ -11,6 +11,7 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, ints
 from jaxops.dtypes import canonical, traced_for_sizes
 from jaxops.errors import ShapeError
+from jaxops.ops.common.chosen_strings import moves_strings
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.ops.tensor.gathering import gather
@@ -21,6 +22,7 @@ from jaxops.static import A, Array, Dim, Sizes, jit_if_concrete
 TRAITS = Traits(kind="movement", foldable=True)
 
 
+@moves_strings(0)
 @tracks_sizes
 def slice(data: A, starts: StaticInts, ends: StaticInts, axes: StaticInts = None, steps: StaticInts = None) -> A:
     """Every `step`-th element from `start` up to, not including, `end`, on each of the axes.

@@ -10,6 +10,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, integer, ints
 from jaxops.dtypes import traced_for_sizes
 from jaxops.errors import ArgumentError, SignatureError
+from jaxops.ops.common.chosen_strings import moves_strings
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes.tensor import splitting as sizes_of
@@ -19,6 +20,7 @@ from jaxops.static import Array, Sizes, jit_if_concrete
 TRAITS = Traits(kind="movement", foldable=True)
 
 
+@moves_strings(0)
 @tracks_sizes
 def split(
     input: Array, split: StaticInts = None, *, axis: int = 0, num_outputs: int | None = None
@@ -45,6 +47,7 @@ def split(
     return _split(input, "split", integer("split", "axis", axis), lengths, parts)
 
 
+@moves_strings(0)
 def variadic_split(data: Array, axis: Static, split_lengths: Static) -> tuple[Array, ...]:
     """Splits `data` along `axis` into pieces of the given lengths.
 

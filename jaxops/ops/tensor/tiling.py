@@ -10,6 +10,7 @@ from jax import lax
 from jaxops.attributes import ints
 from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.ops.common.chosen_strings import moves_strings
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.signature import StaticInts, Traits
 from jaxops.static import A, Array, Sizes, is_symbolic, jit_if_concrete
@@ -17,6 +18,7 @@ from jaxops.static import A, Array, Sizes, is_symbolic, jit_if_concrete
 TRAITS = Traits(kind="movement", foldable=True)
 
 
+@moves_strings(0)
 def tile(input: A, repeats: StaticInts) -> A:
     """Repeats `input` along each axis.
 

@@ -78,8 +78,7 @@ def test_cast_map(form, size, to):
     assert found.dtype == theirs.dtype
     assert found.tolist() == theirs.tolist()
     if to == "TO_STRING":
-        with pytest.raises(DTypeError, match="traced numbers cannot become strings"):
-            jaxops.onnx.load(proto)(x)
+        assert jaxops.onnx.load(proto)(x).tolist() == theirs.tolist()
         assert cast_map({1: "a"}, **given).tolist()[0][-4 % size] == "a" if form == "SPARSE" else [["a"]]
     else:
         assert jaxops.onnx.load(proto)(x).tolist() == theirs.tolist()

@@ -1,0 +1,126 @@
+"""Strings that traced numbers choose, moved and compared under `jit` and `export`."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from graphs import build, info, node, tensor
+from onnx import TensorProto
+
+import jaxops as jo
+import jaxops.onnx
+from jaxops.errors import BoundsError, StaticError
+from jaxops.opaque import ChosenStrings, ZippedMaps
+from jaxops.static import StaticValue
+
+LABELS = np.array(["cat", "dog", "eel", "dog"], object)
+POSITIONS = np.array([[2, 0, 1], [3, 1, 0]], np.int32)
+MORE = np.array([["dog", "fox", "dog"]], object)
+# A function of chosen strings.
+MOVES = {
+    "identity": jo.identity,
+    "reshape": lambda s: jo.reshape(s, (3, -1)),
+    "squeeze": lambda s: jo.squeeze(jo.unsqueeze(s, (0,))),
+    "flatten": lambda s: jo.flatten(s, axis=0),
+    "transpose": jo.transpose,
+    "expand": lambda s: jo.expand(s, (2, 2, 3)),
+    "tile": lambda s: jo.tile(s, (1, 2)),
+    "slice": lambda s: jo.slice(s, (1,), (3,), (1,)),
+    "split": lambda s: jo.split(s, (1, 2), axis=1)[1],
+    "gather": lambda s: jo.gather(s, np.array([1, -1]), axis=1),
+    "gather_elements": lambda s: jo.gather_elements(s, np.array([[2, 1]]), axis=1),
+    "gather_nd": lambda s: jo.gather_nd(s, np.array([[1, 0]])),
+    "reverse_sequence": lambda s: jo.reverse_sequence(s, np.array([2, 1, 2])),
+    "concat": lambda s: jo.concat([s, MORE, s], axis=0),
+    "where": lambda s: jo.where(np.array([True, False, True]), s, MORE),
+    "cast": lambda s: jo.cast(s, to=str),
+    "equal": lambda s: jo.equal(s, np.array("dog", object)),
+    "equal to chosen": lambda s: jo.equal(jo.transpose(jo.transpose(s)), jo.reverse_sequence(s, np.array([2, 1, 2]))),
+    "shape": lambda s: np.asarray(jo.shape(s)),
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_moves(name):
+    fn = MOVES[name]
+    expected = fn(LABELS[POSITIONS])
+    found = jax.jit(lambda p: fn(ChosenStrings(p, StaticValue(LABELS))))(POSITIONS)
+    assert isinstance(found, ChosenStrings) is (expected.dtype == object)
+    assert np.asarray(found).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("position", [-1, 4, 2**31 - 1, -(2**31)])
+def test_a_position_out_of_range_stays_one(position):
+    """No string is invented for it, after a table of more strings either."""
+    positions = np.array([0, position], np.int32)
+
+    def joined(p):
+        strings = ChosenStrings(p, StaticValue(LABELS))
+        return jo.concat([strings, MORE[0]], axis=0), jo.equal(strings, np.array("cat", object))
+
+    strings, same = jax.jit(joined)(positions)
+    assert same.tolist() == [True, False]
+    with pytest.raises(BoundsError, match=r"an index that chooses one of 4 strings is out of range"):
+        np.asarray(strings)
+
+
+def test_what_reads_strings_is_refused_under_jit():
+    with pytest.raises(StaticError, match=r"strings that depend on traced numbers cannot be used under jit"):
+        jax.jit(lambda p: jo.string_concat(ChosenStrings(p, StaticValue(LABELS)), "s"))(POSITIONS)
+
+
+def labelled():
+    """A classifier as scikit-learn's converter writes it."""
+    classes = {"nodes_treeids": [0] * 3, "nodes_nodeids": [0, 1, 2], "nodes_featureids": [0] * 3}
+    classes |= {"nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"], "nodes_values": [0.0] * 3}
+    classes |= {"nodes_truenodeids": [1, 0, 0], "nodes_falsenodeids": [2, 0, 0]}
+    classes |= {"class_treeids": [0] * 2, "class_nodeids": [1, 2], "class_ids": [0, 1], "class_weights": [1.0, 1.0]}
+    return build(
+        node("TreeEnsembleClassifier", ["x"], ["l", "p"], domain="ai.onnx.ml", classlabels_strings=["no", "yes"],
+             post_transform="NONE", **classes),
+        node("Identity", ["l"], ["m"]),
+        node("Reshape", ["m", "sizes"], ["y"]),
+        inputs=[info("x", ["n", 1])],
+        outputs=[info("y", ["n", 1], TensorProto.STRING)],
+        initializers=[tensor([-1, 1], "sizes")],
+        opsets=[("", 18), ("ai.onnx.ml", 3)],
+    )  # fmt: skip
+
+
+def test_labels_of_a_classifier():
+    model = jaxops.onnx.load(labelled())
+    x = np.array([[1.0], [-1.0], [np.nan]], np.float32)
+    expected = [["yes"], ["no"], ["yes"]]
+    assert model(x).tolist() == expected
+    assert np.asarray(jax.jit(model.apply)(model.params, x)).tolist() == expected
+    exported = model.export()
+    again = jax.export.deserialize(exported.serialize())
+    for program in (exported, again):
+        assert np.asarray(program.call(model.params, x)).tolist() == expected
+
+
+def test_a_file_keeps_keys_of_each_type():
+    """In the file of an exported program."""
+    for keys in (np.array([3, -(2**40)]), np.array(["ä", ""], object)):
+        exported = jax.export.export(jax.jit(lambda x, keys=keys: ZippedMaps(x, StaticValue(keys))))(np.ones((1, 2)))
+        (found,) = jax.export.deserialize(exported.serialize()).call(np.ones((1, 2)))
+        assert list(found.items()) == [(key, 1.0) for key in keys.tolist()]
+
+
+def test_numbers_that_become_strings_cut_a_call():
+    """As scikit-learn's converter encodes columns of numbers: Cast, then OneHotEncoder."""
+    proto = build(
+        node("Mul", ["x", "x"], ["z"]),
+        node("Cast", ["z"], ["s"], to=TensorProto.STRING),
+        node("OneHotEncoder", ["s"], ["y"], domain="ai.onnx.ml", cats_strings=["4", "9", "NaN"]),
+        inputs=[info("x", ["n"])],
+        outputs=[info("y", ["n", 3])],
+        opsets=[("", 18), ("ai.onnx.ml", 3)],
+    )
+    model = jaxops.onnx.load(proto)
+    x = np.array([3, -2, np.nan, np.inf], np.float32)
+    assert model(x).tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 0, 0]]
+    assert model.apply(model.params, x).tolist() == model(x).tolist()
+    assert jo.cast(jnp.array([1.5]), to=str).tolist() == jo.cast_like(jnp.array([1.5]), LABELS).tolist() == ["1.5"]
+    with pytest.raises(StaticError, match=r"cast: `input` must be known while tracing"):
+        jax.jit(model.apply)(model.params, x)
