@@ -114,7 +114,8 @@ class Options(TypedDict, total=False):
 
     cache: it becomes the folder of JAX's persistent compilation cache, for all programs of this process. On a CPU with
     one device, the programs of models without `operators` are stored beside it, so that they need no tracing either.
-    Anyone who can write to this folder can run code as you.
+    Threads and processes may share the folder. A stored program that is damaged or cannot be read is compiled again and
+    replaced; the logger "jaxops" says so. Anyone who can write to this folder can run code as you.
     """
 
     inputs: Sequence[str] | None

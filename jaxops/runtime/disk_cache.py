@@ -4,18 +4,22 @@ JAX's persistent compilation cache finds a program after it was traced and lower
 of such a start. So the programs of `model(…)`, and how their weights are prepared, have files of their own. Their key
 is known before tracing: the nodes of the model, the types of its inputs and parameters, the code of this package, the
 settings of JAX, and the processor. All other programs go into JAX's cache.
+
+A file that is damaged, belongs to another key, or cannot be read costs a compilation, a line of the logger "jaxops",
+and is replaced; it is never an error.
 """
 
+import contextlib
 import functools
 import hashlib
+import logging
 import math
 import os
 import pickle
 import platform
 import threading
 import uuid
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -35,9 +39,8 @@ from jaxops.host import cores, processor_features
 from jaxops.runtime.model_structure import graph_texts
 from jaxops.static import JaxRuntimeError
 
-_LEAST_SECONDS = "jax_persistent_cache_min_compile_time_secs"
-# Settings of JAX belong to the process: one thread at a time changes them.
-_SETTING = threading.Lock()
+_LOGGER = logging.getLogger("jaxops")
+_SIZE = 20  # bytes of a checksum
 _PACKAGES = "jaxops", "jax", "jaxlib", "numpy", "ml_dtypes", "onnx"
 
 
@@ -48,15 +51,51 @@ def keep_programs(folder: str | os.PathLike[str]) -> "DiskCache":
     Raises ArgumentError if JAX's cache has another folder already, since a process has only one.
     """
     path = Path(folder).expanduser().absolute()
-    present = cast(Any, jax.config).jax_compilation_cache_dir
-    if present is not None and Path(present).absolute() != path:
-        raise ArgumentError(
-            f"cache {os.fspath(path)!r}: JAX keeps compiled programs in {present!r} already, and a process has one "
-            "such folder; give that one, or None"
-        )
-    jax.config.update("jax_compilation_cache_dir", os.fspath(path))
-    jax.config.update(_LEAST_SECONDS, 0)
+    _JAX_CACHE.turn_on(path)
     return DiskCache(path)
+
+
+class _JaxCache:
+    """JAX's compilation cache. Its settings belong to the process, so one thread at a time changes them."""
+
+    _FOLDER, _LEAST_SECONDS = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pauses, self._least_seconds = 0, 0.0
+
+    def turn_on(self, path: Path) -> None:
+        """Lets JAX keep all programs in a folder, however small they are."""
+        with self._lock:
+            present = getattr(jax.config, self._FOLDER)
+            if present is not None and Path(present).absolute() != path:
+                raise ArgumentError(
+                    f"cache {os.fspath(path)!r}: JAX keeps compiled programs in {present!r} already, and a process has "
+                    "one such folder; give that one, or None"
+                )
+            jax.config.update(self._FOLDER, os.fspath(path))
+            self._least_seconds = 0.0
+            if not self._pauses:
+                jax.config.update(self._LEAST_SECONDS, 0.0)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Lets JAX write no program into its cache until the last of the threads in here has left."""
+        with self._lock:
+            if not self._pauses:
+                self._least_seconds = getattr(jax.config, self._LEAST_SECONDS)
+                jax.config.update(self._LEAST_SECONDS, math.inf)
+            self._pauses += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._pauses -= 1
+                if not self._pauses:
+                    jax.config.update(self._LEAST_SECONDS, self._least_seconds)
+
+
+_JAX_CACHE = _JaxCache()
 
 
 @dataclass(frozen=True)
@@ -93,17 +132,20 @@ class DiskEntry:
         """Returns the function that prepares weights, the positions of the weights that the program reads, the tree of
         its results, and a function that waits for the program, which another thread loads.
 
-        Returns None if there is no file, or if it is incomplete; then it is written again.
+        Returns None if there is no file, or if it is not the one that was written for this key; then it is replaced.
         """
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
-            warnings.warn(f"cache: '{self.path}' cannot be read, so the model is compiled: {error}", stacklevel=2)
+            _LOGGER.warning("cache: '%s' cannot be read, so the model is compiled: %s", self.path, error)
             return None
         content = memoryview(data)[_SIZE:]
-        if _checksum(content) != data[:_SIZE]:
+        if self._checksum(content) != data[:_SIZE]:
+            _LOGGER.warning(
+                "cache: '%s' is damaged or was written for another program, so the model is compiled", self.path
+            )
             return None
         prepare, read, results, wiring, programs = pickle.loads(content)
         executor = ThreadPoolExecutor(1)
@@ -114,7 +156,7 @@ class DiskEntry:
             try:
                 return run.result()
             except JaxRuntimeError as error:
-                warnings.warn(f"cache: '{self.path}' cannot be loaded, so the model is compiled: {error}", stacklevel=2)
+                _LOGGER.warning("cache: '%s' cannot be loaded, so the model is compiled: %s", self.path, error)
                 return None
 
         return prepare, read, jax.tree.structure(results), wait
@@ -128,24 +170,23 @@ class DiskEntry:
         prepare, results = specialized.prepare.portable(), _structure(tree)
         if prepare is None or results[0].value != self.end or "custom_call" in lowered.as_text():
             return None
-        # XLA cannot serialize a program that it read from JAX's cache: some functions are missing (jaxlib 0.10 and
-        # 0.12). So JAX must not write this program into its cache. It does not find it there either, as no other
-        # program has its name.
-        with _SETTING:
-            before = getattr(jax.config, _LEAST_SECONDS)
-            jax.config.update(_LEAST_SECONDS, math.inf)
-            try:
-                compiled = lowered.compile()
-            finally:
-                jax.config.update(_LEAST_SECONDS, before)
+        # XLA serializes a program that it read from JAX's cache without some of its functions (jaxlib 0.10 and 0.12),
+        # and calls of what was loaded from that fail. So JAX must not write this program into its cache. It does not
+        # find it there either, as no other program has its name.
+        with _JAX_CACHE.paused():
+            compiled = lowered.compile()
         wiring, runs = (lowered.wiring, compiled) if isinstance(lowered, LoweredSegments) else (None, [compiled])
         programs = [(program, *map(_structure, trees)) for program, *trees in map(serialize, runs)]
         content = pickle.dumps((prepare, specialized.read, results, wiring, programs))
         try:
-            self._replace(_checksum(content) + content)
+            self._replace(self._checksum(content) + content)
         except OSError as error:
-            warnings.warn(f"cache: '{self.path}' cannot be written: {error}", stacklevel=2)
+            _LOGGER.warning("cache: '%s' cannot be written: %s", self.path, error)
         return _joined(wiring, runs)
+
+    def _checksum(self, content: Any) -> bytes:
+        """Returns the digest of the content and of the key, which is the name of the file."""
+        return hashlib.blake2b(content, digest_size=_SIZE, key=self.path.name.encode()).digest()
 
     def _replace(self, data: bytes) -> None:
         """Writes the file so that other processes see it complete or not at all."""
@@ -170,13 +211,6 @@ def _loaded(wiring: SegmentedProgram | None, programs: Iterable[tuple[bytes, Any
 def _joined(wiring: SegmentedProgram | None, runs: Sequence[Any]) -> Any:
     """Returns the only one of `runs`, or the program whose segments have positions in `runs`."""
     return runs[0] if wiring is None else wiring.with_runs([runs[segment.run] for segment in wiring.segments])
-
-
-_SIZE = 20
-
-
-def _checksum(content: Any) -> bytes:
-    return hashlib.blake2b(content, digest_size=_SIZE).digest()
 
 
 def _structure(tree: Any) -> Any:

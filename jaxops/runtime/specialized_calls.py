@@ -258,7 +258,7 @@ class SpecializedCalls:
                 raise _SignatureChanged
 
         # The name is a part of the key in JAX's own cache, where a program that the entry stores must not be found.
-        run = jitted(specialized, "run" if entry is None else "kept", check)
+        run = jitted(specialized, "run" if entry is None else "stored", check)
         store = None if entry is None else lambda lowered: entry.write(specialized, tree, lowered)
         weights = [cache.params[name] for name in sorted(cache.params)]
         run = compiled(specialized, run, store, cache.prepared, weights, leaves)

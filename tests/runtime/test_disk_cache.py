@@ -4,6 +4,8 @@ import dataclasses
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -51,6 +53,12 @@ def _as_before():
     for name, value in before.items():
         jax.config.update(name, value)
     compilation_cache.reset_cache()
+
+
+def message(record):
+    """A line of the log without the path of the file."""
+    assert (record.name, record.levelname) == ("jaxops", "WARNING")
+    return record.getMessage().split("-program' ", 1)[1]
 
 
 def in_a_process(file, folder, *sizes):
@@ -236,9 +244,16 @@ class TestOfModels:
         assert len(traced) == 2
 
     @pytest.mark.parametrize(
-        "damage", [lambda data: data[:-9], lambda data: data[:60] + b"?" + data[61:], lambda _: b""]
+        "damage",
+        [
+            lambda data: data[:-9],
+            lambda data: data[:60] + b"?" + data[61:],
+            lambda data: data + b"?",
+            lambda data: b"?" * 7,
+            lambda _: b"",
+        ],
     )
-    def test_a_damaged_file_is_written_again(self, tmp_path, proto, traced, damage):
+    def test_a_damaged_file_is_written_again(self, tmp_path, proto, traced, damage, caplog):
         expected = jaxops.onnx.load(proto, cache=tmp_path)(X)
         [file] = tmp_path.glob("*-program")
         file.write_bytes(damage(file.read_bytes()))
@@ -247,35 +262,113 @@ class TestOfModels:
         assert len(file.read_bytes()) > 1000
         jaxops.onnx.load(proto, cache=tmp_path)(X)
         assert len(traced) == 2
+        assert [message(record) for record in caplog.records] == [
+            "is damaged or was written for another program, so the model is compiled"
+        ]
 
-    def test_files_that_cannot_be_read_or_written(self, tmp_path, proto):
+    def test_a_file_of_another_program_is_written_again(self, tmp_path, proto, traced, caplog):
+        other = model(WEIGHTED.replace("Relu", "Exp"), initializers=weights())
+        protos = proto, other
+        expected = [jaxops.onnx.load(each, cache=tmp_path)(X).y for each in protos]
+        one, two = tmp_path.glob("*-program")
+        contents = one.read_bytes(), two.read_bytes()
+        one.write_bytes(contents[1])
+        two.write_bytes(contents[0])
+        for _ in range(2):
+            for each, y in zip(protos, expected, strict=True):
+                np.testing.assert_array_equal(jaxops.onnx.load(each, cache=tmp_path)(X).y, y)
+        assert len(traced) == 4
+        assert ["another program" in record.message for record in caplog.records] == [True] * 2
+
+    def test_files_that_cannot_be_read_or_written(self, tmp_path, proto, caplog):
         expected = jaxops.onnx.load(proto, cache=tmp_path)(X)
         [file] = tmp_path.glob("*-program")
         file.unlink()
         file.mkdir()
-        found = jaxops.onnx.load(proto, cache=tmp_path)
-        with (
-            pytest.warns(
-                UserWarning, match=r"cache: '.*-program' cannot be read, so the model is compiled: .*directory"
-            ),
-            pytest.warns(UserWarning, match=r"cache: '.*-program' cannot be written: .*directory"),
-        ):
-            np.testing.assert_array_equal(found(X).y, expected.y)
+        np.testing.assert_array_equal(jaxops.onnx.load(proto, cache=tmp_path)(X).y, expected.y)
+        read, written = map(message, caplog.records)
+        assert read.startswith("cannot be read, so the model is compiled:")
+        assert written.startswith("cannot be written:")
         assert os.listdir(tmp_path) == [file.name]
 
-    def test_what_xla_does_not_load(self, tmp_path, proto, monkeypatch):
+    def test_a_folder_that_may_not_be_written(self, tmp_path, proto, caplog, monkeypatch):
+        plain = jaxops.onnx.load(proto)(X)
+
+        def refused(*_):
+            raise PermissionError("Permission denied")
+
+        monkeypatch.setattr(Path, "write_bytes", refused)
+        for _ in range(2):
+            np.testing.assert_array_equal(jaxops.onnx.load(proto, cache=tmp_path)(X).y, plain.y)
+        assert [message(record) for record in caplog.records] == ["cannot be written: Permission denied"] * 2
+        assert not list(tmp_path.iterdir())
+
+    def test_what_xla_does_not_load(self, tmp_path, proto, monkeypatch, caplog):
         expected = jaxops.onnx.load(proto, cache=tmp_path)(X)
+        [file] = tmp_path.glob("*-program")
+        before = file.stat().st_ino
 
         def refused(*_, **__):
             raise jax.errors.JaxRuntimeError("of another version")
 
         monkeypatch.setattr(disk_cache, "deserialize_and_load", refused)
-        with pytest.warns(UserWarning, match=r"cannot be loaded, so the model is compiled: of another version"):
-            np.testing.assert_array_equal(jaxops.onnx.load(proto, cache=tmp_path)(X).y, expected.y)
+        np.testing.assert_array_equal(jaxops.onnx.load(proto, cache=tmp_path)(X).y, expected.y)
+        assert list(map(message, caplog.records)) == [
+            "cannot be loaded, so the model is compiled: of another version"
+        ]
+        assert file.stat().st_ino != before
+
+    def test_a_model_is_loaded_while_another_thread_compiles(self, tmp_path, proto, monkeypatch):
+        """The folder stays good: JAX must not keep a program that is stored here, since XLA writes what it read from
+        there without some functions."""
+        plain, expected = jax.stages.Lowered.compile, jaxops.onnx.load(proto)(X).y
+
+        def compile(*args, **kwargs):
+            loading = threading.Thread(target=jaxops.onnx.load, args=(proto,), kwargs={"cache": tmp_path})
+            loading.start()
+            loading.join()
+            return plain(*args, **kwargs)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(jax.stages.Lowered, "compile", compile)
+            jaxops.onnx.load(proto, cache=tmp_path)(X)
+        assert jax.config.jax_persistent_cache_min_compile_time_secs == 0
+        [file] = tmp_path.glob("*-program")
+        file.unlink()
+        for _ in range(2):  # compiled again and written, then read
+            np.testing.assert_array_equal(jaxops.onnx.load(proto, cache=tmp_path)(X).y, expected)
+
+    def test_threads_share_a_folder(self, tmp_path, proto, traced):
+        expected = jaxops.onnx.load(proto)(X).y
+
+        def call():
+            for _ in range(2):
+                found = jaxops.onnx.load(proto, cache=tmp_path)
+                for _ in range(2):
+                    np.testing.assert_array_equal(found(X).y, expected)
+
+        with ThreadPoolExecutor(4) as executor:
+            for each in [executor.submit(call) for _ in range(4)]:
+                each.result()
+            count = len(traced)
+            executor.submit(call).result()
+        assert len(traced) == count
+        assert len(list(tmp_path.glob("*-program"))) == 1
+        assert not list(tmp_path.glob("jit_stored*"))
+
+    def test_processes_share_a_folder(self, tmp_path, proto):
+        (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+        arguments = tmp_path / "m.onnx", tmp_path / "programs", *X.shape
+        with ThreadPoolExecutor(2) as executor:
+            printed = [f.result() for f in [executor.submit(in_a_process, *arguments) for _ in range(2)]]
+        printed.append(in_a_process(*arguments))
+        assert len({tuple(each[:3]) for each in printed}) == 1
+        assert printed[-1][-1] == "False"
+        assert len(list((tmp_path / "programs").glob("*-program"))) == 1
 
     def test_jax_does_not_keep_it_too(self, tmp_path, proto):
         jaxops.onnx.load(proto, cache=tmp_path)(X)
-        assert not list(tmp_path.glob("jit_kept*"))
+        assert not list(tmp_path.glob("jit_stored*"))
         assert jax.config.jax_persistent_cache_min_compile_time_secs == 0
 
     def test_a_copy_in_bfloat16_is_kept(self, tmp_path, proto, traced):
