@@ -45,8 +45,9 @@ class SizeError(ShapeError):
     """A question about symbolic sizes whose answer depends on their values.
 
     needs: the condition for the model to run at all, such as "s <= 512", if it is known; else empty. otherwise: the
-    condition of another program, if there is one: "s == 1" beside "s >= 2", where a branch asks for 1. names: for each
-    symbol, the name under which the model declares it, where that differs. example: sizes that meet the condition.
+    condition of another program, if there is one: "s == 1" beside "s >= 2", where a branch asks for 1. broadcasts: True
+    if a size of 1 fits, too. names: for each symbol, the name under which the model declares it, where that differs.
+    example: sizes that meet the condition. apart: what else to do if the model gives one name to two sizes.
 
     >>> import jax, jaxops as jo
     >>> (n,) = jax.export.symbolic_shape("n")
@@ -57,22 +58,31 @@ class SizeError(ShapeError):
     n == 6
     """
 
-    def __init__(self, problem: str, *sizes: Any, needs: str = "", otherwise: str = "", fix: int | None = None) -> None:
+    def __init__(
+        self,
+        problem: str,
+        *sizes: Any,
+        needs: str = "",
+        otherwise: str = "",
+        fix: int | None = None,
+        broadcasts: bool = False,
+    ) -> None:
         """sizes: those in question. fix: a number for the first symbol in them that settles it."""
         super().__init__(problem)
         self.sizes = sizes
         self.problem, self.needs, self.fix, self.exact = problem, needs, 128 if fix is None else fix, fix is not None
         self.symbols = symbols_in(*sizes)
-        self.otherwise = otherwise
+        self.otherwise, self.broadcasts = otherwise, broadcasts
         self.names: Mapping[str, str] = {}
         self.example: Mapping[str, int] = {}
+        self.apart = ""
 
     def __str__(self) -> str:
         if not self.symbols:
             return self.problem
         if self.example:
             fixed = {self.names.get(symbol, symbol): number for symbol, number in self.example.items()}
-            return f"{self.problem}\n  hint    fix sizes for which {self.needs}, such as sizes={fixed}"
+            return f"{self.problem}\n  hint    fix sizes for which {self.needs}, such as sizes={fixed}{self.apart}"
         keys = [self.names.get(symbol, symbol) for symbol in self.symbols]
         number = f"sizes={ {keys[0]: self.fix} }"
         if not self.needs:

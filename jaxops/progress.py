@@ -117,6 +117,11 @@ def step(part: str = "") -> None:
         work.display.show(text)
 
 
+def say(fact: str) -> None:
+    """Says a fact about work that is done, as a line of the logger."""
+    _LOGGER.info("%s", one_line(fact, _LONGEST))
+
+
 def _is_notebook() -> bool:
     """True if a person runs the cell: one could be asked for input, as by no tool that runs notebooks."""
     ipython: Any = sys.modules.get("IPython")

@@ -21,7 +21,7 @@ def named(values: Sequence[Value]) -> tuple[Value, ...]:
     def name(value: Value, axis: int, size: int | str | None) -> int | str:
         if size is not None:
             return size
-        symbol = _identifier(f"{value.name}_{axis}")
+        symbol = own_name(value, axis)
         while symbol in used:
             symbol += "_"
         used.add(symbol)
@@ -33,6 +33,11 @@ def named(values: Sequence[Value]) -> tuple[Value, ...]:
         else dataclasses.replace(value, shape=tuple(name(value, i, size) for i, size in enumerate(value.shape)))
         for value in values
     )
+
+
+def own_name(value: Value, axis: int) -> str:
+    """The name of a size after its input and axis."""
+    return _identifier(f"{value.name}_{axis}")
 
 
 def separated(graph: Graph, values: Sequence[Value], chosen: Iterable[str]) -> tuple[Value, ...]:
@@ -47,11 +52,11 @@ def separated(graph: Graph, values: Sequence[Value], chosen: Iterable[str]) -> t
     first: dict[str, str] = {}  # name of a size → the first input that has it
 
     def name(value: Value, axis: int, size: int | str | None) -> int | str | None:
-        own_name = _identifier(f"{value.name}_{axis}")
-        if not isinstance(size, str) or own_name in sizes:
+        own = own_name(value, axis)
+        if not isinstance(size, str) or own in sizes:
             return size
         apart = meets[first.setdefault(size, value.name)] != meets[value.name]
-        return own_name if own_name in chosen or (apart and size not in together) else size
+        return own if own in chosen or (apart and size not in together) else size
 
     return tuple(
         value
@@ -84,6 +89,19 @@ def names(values: Iterable[Value]) -> list[str]:
     alone = dict.fromkeys(sizes)
     all_names = dict.fromkeys(name for size in sizes for name in (_terms(size, alone) or [size]))
     return list(all_names)
+
+
+def batches(values: Sequence[Value]) -> dict[str, str]:
+    """Name of a size → the size of the batch: the one name that inputs have on their first axis, and on no other axis.
+
+    Empty if there is no such name.
+    """
+    shapes = [value.shape for value in values if value.shape]
+    first = {shape[0] for shape in shapes if isinstance(shape[0], str)}
+    later = dict.fromkeys(d for shape in shapes if shape[0] in first for d in shape[1:] if isinstance(d, str))
+    if len(first) != 1 or first & {d for shape in shapes for d in shape[1:]}:
+        return {}
+    return dict.fromkeys(later, *first)
 
 
 def symbols(values: Sequence[Value]) -> dict[str, str]:

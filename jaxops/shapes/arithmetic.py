@@ -149,6 +149,7 @@ def agree(problem: str, a: Dim, b: Dim, *, broadcasts: bool = False) -> bool:
             b,
             needs="" if broadcasts and isinstance(b, int) and b == 1 else _equation(str(a), str(b)),
             fix=_least_fit(a, b) if isinstance(b, int) else None,
+            broadcasts=broadcasts,
         ) from error
 
 

@@ -1,6 +1,9 @@
 """Sizes of operands that broadcast to each other."""
 
-from jaxops.errors import ShapeError, shape_text
+from collections.abc import Sequence
+from itertools import combinations
+
+from jaxops.errors import ShapeError, SizeError, shape_text
 from jaxops.shapes.arithmetic import agree
 from jaxops.static import Sizes
 
@@ -22,7 +25,18 @@ def broadcast(op: str, *shapes: Sizes) -> Sizes:
         wide = [d for d in column if not (isinstance(d, int) and d == 1)]
         if any(d != wide[0] for d in wide[1:]):
             problem = f"{op}: shapes {' and '.join(map(shape_text, shapes))} do not broadcast to each other"
-            if not all(agree(problem, d, wide[0], broadcasts=True) for d in wide[1:]):
+            try:
+                fits = all(agree(problem, d, wide[0], broadcasts=True) for d in wide[1:])
+            except SizeError as error:
+                error.broadcasts = not _is_square(padded)
+                raise
+            if not fits:
                 raise ShapeError(problem)
         result.append(wide[0] if wide else 1)
     return tuple(result)
+
+
+def _is_square(shapes: Sequence[Sizes]) -> bool:
+    """Returns True if a shape meets its own transpose, as in x + xᵀ, so that a size of 1 would change the result."""
+    pairs = {pair for a, b in combinations(shapes, 2) for pair in zip(a, b, strict=True) if pair[0] != pair[1]}
+    return any((b, a) in pairs for a, b in pairs)

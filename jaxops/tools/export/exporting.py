@@ -8,12 +8,14 @@ import jax
 from jax.export import Exported, default_export_platform
 
 from jaxops.dtypes import canonical
-from jaxops.errors import ArgumentError, JaxopsError, SizeError, StaticError, UnsupportedError
+from jaxops.errors import ArgumentError, JaxopsError, SizeError, StaticError, UnsupportedError, symbols_in
 from jaxops.graph import declared_sizes as names_of
 from jaxops.graph.interpreter import SIZE_CONSTRAINTS, open_question
 from jaxops.graph.nodes import Tensor, Value
+from jaxops.progress import say
 from jaxops.static import LIMITING, Undecided, is_symbolic, jaxpr_as_fun, lowered
 from jaxops.tools.export.size_limits import Limits
+from jaxops.tools.export.solving import two_uses
 from jaxops.tools.export.table_limits import check_tables
 
 # JAX accepts any other name, such as "gpu", without an error, but then no device runs the program.
@@ -63,22 +65,26 @@ def export(
 
     weights = {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in params.items()}
     axes = {meanings[d]: axis for v in inputs for axis, d in enumerate(v.shape or ()) if d in meanings}
-    limits, limiting, first = Limits(constraints_asked, axes), True, None
+    batches = {meanings[d]: meanings[b] for d, b in names_of.batches(inputs).items() if d in meanings and b in meanings}
+    limits, limiting, first = Limits(constraints_asked, axes, batches), True, None
     while True:
         specs = _specs(inputs, meanings, limits)
         tokens = SIZE_CONSTRAINTS.set(limits), LIMITING.set(limiting)
         try:
-            return _exported(program, platforms, (weights, *specs))
+            exported = _exported(program, platforms, (weights, *specs))
+            _say_fixed(meanings, limits.sizes(meanings))
+            return exported
         except _Learned:
             pass
         except SizeError as error:
             if limits.in_trace or limits.learn(error):
                 continue
             if limiting:
-                limits, limiting = Limits(constraints_asked, axes), False
+                limits, limiting = Limits(constraints_asked, axes, batches), False
                 continue
             error.names = {text: name for name, text in meanings.items()}
             error.example = limits.example(error)
+            error.apart = _apart(inputs, meanings, list(two_uses(error.needs)))
             first = first or error
             if not limits.turns():
                 raise first from first.__cause__
@@ -115,6 +121,28 @@ def _exported(program: Callable[..., Any], platforms: Sequence[str] | None, spec
             "export" if equation is None else f"export: {equation.primitive} in '{equation.source_info.name_stack}'"
         )
         raise open_question(subject, str(error).partition("\n")[0], [d for d in sizes if is_symbolic(d)]) from error
+
+
+def _say_fixed(meanings: Mapping[str, str], sizes: Mapping[str, Any]) -> None:
+    """Says which sizes the model fixes. meanings: the texts asked for. sizes: those of the program, both by name."""
+    for name, size in sizes.items():
+        if not is_symbolic(size) and not meanings[name].isdigit():
+            say(f"export: the model fixes the size '{name}' to {size}")
+
+
+def _apart(inputs: Sequence[Value], meanings: Mapping[str, str], symbols: Sequence[str]) -> str:
+    """The end of a hint: how to name the uses of a size apart. symbols: of a size that has two uses; maybe none."""
+    uses = [
+        (value, axis)
+        for value in inputs
+        for axis, size in enumerate(value.shape or ())
+        if size in meanings and set(symbols_in(meanings[size])) & set(symbols)
+    ]
+    if len(uses) < 2:
+        return ""
+    listing = " and ".join(f"axis {axis} of '{value.name}'" for value, axis in uses)
+    own = names_of.own_name(*uses[-1])
+    return f";\n          or name its uses apart, which are {listing}: sizes={ {own: own} }"
 
 
 class _Learned(Exception):

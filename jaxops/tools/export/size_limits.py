@@ -1,8 +1,9 @@
 """The sizes that an exported program serves: limits that are learned while the model is traced."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import jax
@@ -26,6 +27,7 @@ from jaxops.tools.export.solving import (
     sides,
     size_of,
     solutions,
+    two_uses,
 )
 
 # The largest number of branches for which both answers are tried.
@@ -36,7 +38,8 @@ _MOST_TURNS = 4
 class Limits:
     """The sizes that the program serves: those that the caller asks for and the model can run with.
 
-    asked_for: the caller's constraints. axes: symbol → the axis of the inputs that have it. learned: the limits that
+    asked_for: the caller's constraints. axes: symbol → the axis of the inputs that have it. batches: symbol → the size
+    of the batch of the inputs that have it. learned: the limits that
     the model needs, in order; in each of them, symbols have the meanings that the limits before it gave them. in_trace:
     whether a limit was learned since the last call of `sizes`. The current trace then goes on with limited sizes, to
     find further limits, and the next trace has all limits from its start.
@@ -44,6 +47,7 @@ class Limits:
 
     asked_for: Sequence[str] = ()
     axes: Mapping[str, int] = field(default_factory=dict)
+    batches: Mapping[str, str] = field(default_factory=dict)
     learned: list[Limit] = field(default_factory=list)
     in_trace: bool = False
     turned: dict[str, str] = field(default_factory=dict)  # requirement of a branch → its opposite, which is assumed
@@ -73,21 +77,35 @@ class Limits:
     def learn(self, error: SizeError) -> bool:
         """Adds the requirement of the model to the limits; False if nothing new helps."""
         needs = self.turned.get(error.needs, error.needs)
-        for limit in limits_for(needs, self.axes, _ranges(self._constraints)) if needs else ():
+        limits = limits_for(needs, self.axes, _ranges(self._constraints)) if needs else ()
+        for limit in chain(self._of_batch(error), limits):
             if (needs, limit) not in self._tried:
                 self._tried.add((needs, limit))
                 if self._takes(limit):
                     self.in_trace = True
-                    if error.otherwise:
-                        self._branches[error.needs] = error.otherwise
+                    if error.otherwise or limit.meaning == "1":
+                        self._branches[error.needs] = error.otherwise or error.needs
                     return True
         return False
 
+    def _of_batch(self, error: SizeError) -> Iterator[Limit]:
+        """Yields the limit to a batch of 1 where the batch is broadcast against another axis of the same input.
+
+        A file that gives the two axes two names does not mean that they are equal. If the model fails for a batch of 1,
+        they are equal after all.
+        """
+        names = symbols_in(error.needs)
+        for symbol, batch in self.batches.items() if error.broadcasts and error.needs not in self.turned else ():
+            if error.needs in (f"{symbol} == {batch}", f"{batch} == {symbol}"):
+                yield Limit((), batch, "1", frozenset(names))
+
     def example(self, error: SizeError) -> dict[str, int]:
-        """Small numbers for symbols of the inputs with which an equation of several symbols holds, if there are any."""
+        """Small numbers for symbols of the inputs with which an equation holds that has two symbols or more, or two uses
+        of one, if there are any.
+        """
         if " == " not in error.needs:
             return {}
-        numbers = some_zero(str(difference_of(error.needs)[0]), symbols_in(error.needs))
+        numbers = two_uses(error.needs) or some_zero(str(difference_of(error.needs)[0]), symbols_in(error.needs))
         texts = {name: self._meanings.get(name, name) for name in (*self._meanings, *numbers)}
         return {
             name: size_of_text(text, numbers.__getitem__, FUNCTIONS)

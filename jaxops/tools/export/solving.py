@@ -26,6 +26,7 @@ MOST = 1024
 _OTHERS = (101, 103, 107, 109, 113, 127, 131, 137)
 # An equation is also applied to products with up to this many other symbols.
 _MOST_OTHERS = 3
+_LEAST = re.compile(r"\b(min|max)\(")
 _DIVISOR = re.compile(r", (\d+)\)")
 SIGN = re.compile(r"\s*(<=|>=|==)\s*")
 
@@ -94,7 +95,7 @@ def limits_for(needs: str, axes: Mapping[str, int], ranges: Mapping[str, Range])
     """
     difference, equation = difference_of(needs)
     symbols = symbols_in(difference)
-    if not is_symbolic(difference):
+    if not is_symbolic(difference) or two_uses(needs):
         return
     if len(symbols) == 1:
         candidates = _of_one(difference, equation, symbols[0], ranges.get(symbols[0], Range()))
@@ -106,6 +107,30 @@ def limits_for(needs: str, axes: Mapping[str, int], ranges: Mapping[str, Range])
     for limit in candidates:
         if limit != Limit():
             yield replace(limit, asked=frozenset(symbols_in(needs)))
+
+
+def two_uses(needs: str) -> dict[str, int]:
+    """The smallest value of a symbol for which an equation holds that compares two uses of the symbol: L = 1 for
+    `floordiv(L + 383, 384) == L`. The file then gives one name to two sizes.
+
+    Empty if a number of the file is one of the two sides, if the equation holds for any number of values, and for
+    several symbols.
+    """
+    if " == " not in needs or _LEAST.search(needs):
+        return {}
+    difference, _ = difference_of(needs)
+    names = symbols_in(difference) if is_symbolic(difference) else []
+    if len(names) != 1:
+        return {}
+    left, _, right = sides(needs)
+    factors = {name: "1" for name in symbols_in(needs) if name not in names}  # of both sides, such as a batch
+    if not all(is_symbolic(size_of(side, fresh_scope(), factors)) for side in (left, right)):
+        return {}
+    try:
+        numbers = solutions(difference, True)
+    except Undetermined:
+        return {}
+    return {names[0]: int(numbers.hull[0])} if numbers.finite and numbers.fits[1:].any() else {}
 
 
 def _of_one(difference: Any, equation: bool, symbol: str, possible: Range) -> Iterator[Limit]:
