@@ -224,12 +224,18 @@ def lowered(error: BaseException) -> Any:
     return equation
 
 
-def traced_once(fn: Callable[..., Any], *args: Any) -> tuple[Callable[..., Any], Dim]:
-    """Traces `fn` once: (what evaluates the equations of that trace, a symbolic size that one reads, or None)."""
+def traced_once(fn: Callable[..., Any], *args: Any) -> tuple[Callable[..., Any], Sequence[Any], Dim]:
+    """Traces `fn` once: (what evaluates the equations of that trace, the values that it captures, a symbolic size that
+    an equation reads, or None). The function takes the captured values before the arguments of `fn`.
+    """
     closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)
-    repeat, tree = jaxpr_as_fun(closed), jax.tree.structure(shapes)
+    tree = jax.tree.structure(shapes)
     read = (eqn.params["dim"] for eqn in closed.jaxpr.eqns if eqn.primitive.name == "dim_as_value")
-    return lambda *args: jax.tree.unflatten(tree, repeat(*jax.tree.leaves(args))), next(read, None)
+
+    def repeat(captured: Sequence[Any], *args: Any) -> Any:
+        return jax.tree.unflatten(tree, jaxpr_as_fun(closed.replace(consts=list(captured)))(*jax.tree.leaves(args)))
+
+    return repeat, closed.consts, next(read, None)
 
 
 def _static_arrays(op: str, result: Any, operands: tuple[Any, ...]) -> Any:

@@ -27,8 +27,11 @@ def iterator(start, end, stride, part_size, axis=1):
     return file
 
 
-def loop(trip_count, while_below=None):
-    """Doubles x until the trip count, or until its first element reaches a bound; gives numbers of iterations too."""
+def loop(trip_count, while_below=None, joined='axis="0" start="0" end="-1" stride="1" part_size="1"'):
+    """Doubles x until the trip count, or until its first element reaches a bound; gives numbers of iterations too.
+
+    joined: how the numbers are joined; empty for the last one alone.
+    """
     body = File()
     number, state = body.parameter([1], "i8"), body.parameter([1])
     two = body.constant(np.array([2], "f4"))
@@ -46,8 +49,7 @@ def loop(trip_count, while_below=None):
         f'<input external_port_id="2" internal_layer_id="1"/>'
         f'<output external_port_id="-1" internal_layer_id="{condition}" purpose="execution_condition"/>'
         f'<output external_port_id="3" internal_layer_id="{result}"/>'
-        f'<output external_port_id="4" internal_layer_id="{len(body.layers) - 1}" axis="0" start="0" end="-1" '
-        'stride="1" part_size="1"/></port_map>'
+        f'<output external_port_id="4" internal_layer_id="{len(body.layers) - 1}" {joined}/></port_map>'
         f'<back_edges><edge from-layer="{result}" to-layer="1"/></back_edges><body>{body.net}</body>'
     )
     file = File(weights=body.weights)

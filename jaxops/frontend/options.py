@@ -62,9 +62,12 @@ class Options(TypedDict, total=False):
     bounds: a key is the name of a node, or that of an operator for all of its nodes. The model is then one program,
     also under `jax.jit`, `vmap` and in `export`. A longer result is cut, and a shorter one is padded as the operator's
     function says: `jaxops.non_max_suppression` pads with rows of -1, `nonzero` with columns of -1, `compress` with
-    zeros. The nodes after it take the padding for data: a Gather at -1 reads the last row, and a TopK may choose the
-    padding. So compare the results with those of a model that is loaded without bounds. A result that follows from
-    static values alone keeps its size.
+    zeros. A Loop whose number of iterations depends on data has at most so many: its scan outputs are padded with zeros
+    to this number of rows, and a loop that has not ended gives NaN and -1. Such a loop also has gradients, as has one
+    with a trip count of at most 1,000. The nodes after a padded result take the padding for data: a Gather at -1 reads
+    the last row, and a TopK may choose the padding. So compare the results with those of a model that is loaded without
+    bounds. A result that follows from static values alone, and a Loop with a known number of iterations, keep their
+    sizes.
 
     static, trainable: a list of names, a dictionary from name to bool, or a function of the name that returns True,
     False, or None for the default. By default, scalars and integers are static, except for weights of layers, and all

@@ -29,8 +29,10 @@ class BoundedOperator(WrappedOperator):
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
         """The outputs of the operator; those whose size would depend on data have the attribute's size."""
-        # The operands of `to_python` are not arrays.
-        if all(x is None or isinstance(x, np.ndarray) for k, x in enumerate(inputs) if self.inner.sizes_result(k)):
+        # A loop knows whether data decide its number of iterations. The operands of `to_python` are not arrays.
+        if not self.inner.subgraphs and all(
+            x is None or isinstance(x, np.ndarray) for k, x in enumerate(inputs) if self.inner.sizes_result(k)
+        ):
             attributes = {name: value for name, value in attributes.items() if name != "size"}
         return self.inner.call(inputs, attributes, n_outputs=n_outputs, rng=rng)
 

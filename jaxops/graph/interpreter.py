@@ -264,8 +264,9 @@ def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: 
     attributes = dict(node.attributes)
     for name, graph in node.subgraphs.items():
         attributes[name] = functools.partial(_subgraph, runs, graph, params, values, rng=rng)
-        # The inputs and outputs as the model declares them.
+        # The inputs and outputs as the model declares them, and the node for messages.
         attributes[name].inputs, attributes[name].outputs = graph.inputs, graph.outputs
+        attributes[name].node = node.label
     outputs = operator.call(inputs, attributes, n_outputs=len(node.outputs), rng=rng)
     operator.check_results(outputs)
     bounded_results(operator.name, jax.tree.leaves(outputs))

@@ -24,6 +24,7 @@ from jaxops.openvino.versions.iteration import (
     JOIN_SLICES,
     LAST_SLICE,
     LOOP,
+    NO_ITERATION,
     SCALAR,
     SLICE_AT,
     SLICE_COUNT,
@@ -89,7 +90,8 @@ class _Iterations:
             raise reader.problem(
                 self._layer, "the number of iterations is unknown: an <input> of the port map must have an `axis`"
             )
-        return [*self._outside, *self._loop(count, is_loop, enters, carried)]
+        loop = self._loop(count, is_loop, enters, carried)
+        return [*self._outside, *loop]
 
     def _carried(self) -> dict[int, int]:
         """Returns position in the state → the Parameter that gets this value; its next value comes by a back edge."""
@@ -124,17 +126,29 @@ class _Iterations:
             outputs=(condition, *results),
             nodes=(*self._inside, *body.nodes, *after_body),
         )
-        state = tuple(maps.outer[parameter] for parameter in carried.values())
+        state = [maps.outer[parameter] for parameter in carried.values()]
         first = self._node.inputs[1] if is_loop and conditions else ""
         finals = [reader.unused(f"{self._layer.name}/state") for _ in state]
         stacks = [reader.unused(f"{self._layer.name}/slices") for _ in scanned]
+        last = ()
+        if first and any(self._needs_last(port) for port in scanned):
+            # The condition may end the loop; if the loop has a bound, rows of padding follow the last iteration.
+            before, last = (reader.unused(f"{self._layer.name}/{what}") for what in ("no_iteration", "last_iteration"))
+            self._outside.append(Node(NO_ITERATION, "", (), (before,), {}))
+            # The next value of this state is the number of the iteration.
+            body = replace(
+                body,
+                inputs=(*body.inputs, Value(before, flags[0].dtype, ())),
+                outputs=(*body.outputs[: 1 + len(state)], flags[0], *body.outputs[1 + len(state) :]),
+            )
+            state, finals, last = [*state, before], [*finals, last], (last,)
         after = []
         for name, port in zip(self._node.outputs, leaving, strict=True):
             if not name:
                 continue
             if port in scanned:
                 stack = stacks[scanned.index(port)]
-                after.append(self._joined(name, stack, port))
+                after.append(self._joined(name, stack, port, last if self._needs_last(port) else ()))
             else:
                 after.append(Node(IDENTITY, "", (finals[next_values.index(port.internal)],), (name,), {}))
         loop = replace(
@@ -146,11 +160,15 @@ class _Iterations:
         )
         return [loop, *after]
 
-    def _joined(self, name: str, stack: str, port: MappedPort) -> Node:
+    def _needs_last(self, port: MappedPort) -> bool:
+        """Tells whether a stacked output depends on the place of the last row."""
+        return not port.attributes.get("axis") or self._slices(port)["stride"] < 0
+
+    def _joined(self, name: str, stack: str, port: MappedPort, last: tuple[str, ...]) -> Node:
         if not port.attributes.get("axis"):
-            return Node(LAST_SLICE, "", (stack,), (name,), {})
+            return Node(LAST_SLICE, "", (stack, *last), (name,), {})
         slices = self._slices(port)
-        return Node(JOIN_SLICES, "", (stack,), (name,), {"axis": slices["axis"], "stride": slices["stride"]})
+        return Node(JOIN_SLICES, "", (stack, *last), (name,), {"axis": slices["axis"], "stride": slices["stride"]})
 
     def _slices(self, port: MappedPort) -> dict[str, int]:
         """Returns the attributes of the slices of an input or output: axis, start, end, stride, part_size."""

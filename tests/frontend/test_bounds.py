@@ -211,6 +211,65 @@ def test_what_is_computed_in_pieces_beside_a_bound():
     np.testing.assert_array_equal(bounded(proto, d=2)(np.float32([1, 0, 3])), [[1, -1]])
 
 
+GROWING = """main (float[2] x, float[2] w) => (float[2] y, float[K,2] rows) {
+    yes = Constant<value = bool {1}>()
+    y, rows = Loop(, yes, x) <body = b (int64 i, bool go, float[2] s) => (bool on, float[2] t, float[2] r) {
+        t = Mul(s, w) r = Identity(s)
+        sum = ReduceSum<keepdims=0>(t) ten = Constant<value = float {10}>() on = Less(sum, ten) }>
+}"""
+W = np.float32([2, 1.5])
+
+
+def test_a_loop_with_a_bound():
+    x, net = np.ones(2, np.float32), bounded(model(GROWING), Loop=5)
+    exact = load(model(GROWING))(x, W)
+    assert exact.rows.shape == (3, 2)
+    with jax.disable_jit():
+        ways = [net(x, W)]
+    ways += [
+        net(x, W),
+        jax.jit(net.apply)({}, x, W),
+        net.export().call({}, x, W),
+        pickle.loads(pickle.dumps(net))(x, W),
+    ]
+    for y, rows in ways:
+        np.testing.assert_array_equal(y, exact.y)
+        np.testing.assert_array_equal(rows, np.concatenate([exact.rows, np.zeros((2, 2))]))
+    assert not net.cuts
+    np.testing.assert_array_equal(jax.jit(jax.grad(lambda w: net(x, w).y.sum()))(W), 3 * W**2)
+    assert all(np.isnan(v).all() for v in bounded(model(GROWING), y=2)(x, W))
+    with pytest.raises(
+        StaticError, match=r"one row per iteration\n.*load\(path, bounds={'y': n}\), which makes it n row"
+    ):
+        jax.jit(load(model(GROWING)).apply)({}, x, W)
+
+
+def test_a_derivative_of_a_loop_that_data_end():
+    text = GROWING.replace(", float[K,2] rows", "").replace(", rows", "").replace(", float[2] r)", ")")
+    proto = model(text.replace("r = Identity(s)", ""))
+    for run in (lambda f: f, jax.jit):
+        with pytest.raises(
+            StaticError, match=r"Loop 'y': data decide .* mode needs .*\n.*load\(path, bounds={'y': n}\)"
+        ):
+            run(jax.grad(lambda w: load(proto)(W, w).sum()))(W)
+    x = np.ones(2, np.float32)
+    np.testing.assert_array_equal(jax.grad(lambda w: bounded(proto, y=5)(x, w).sum())(W), 3 * W**2)
+    limited = model(
+        text.replace("r = Identity(s)", "").replace("Loop(,", "Loop(m,"), initializers={"m": np.array(1000)}
+    )
+    np.testing.assert_array_equal(jax.grad(lambda w: load(limited)(x, w).sum())(W), 3 * W**2)
+
+
+def test_a_loop_of_a_known_number_of_iterations_keeps_it():
+    proto = model("""main (float[2] x) => (float[2] y, float[K,2] rows) {
+        three = Constant<value = int64 {3}>()
+        y, rows = Loop(three, , x) <body = b (int64 i, bool go, float[2] s) => (bool on, float[2] t, float[2] r) {
+            on = Identity(go) t = Add(s, s) r = Identity(s) }>
+    }""")
+    for net in (bounded(proto, Loop=7), bounded(proto, Loop=2)):
+        np.testing.assert_array_equal(jax.jit(net.apply)({}, W).rows, [W, 2 * W, 4 * W])
+
+
 WRONG = [
     ({"at": 0}, "`bounds`: 'at' is 0; it must be a positive integer"),
     ({"at": True}, "'at' is True; it must be a positive integer"),

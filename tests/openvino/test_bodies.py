@@ -65,6 +65,24 @@ def test_loop(trip_count, bound, expected):
     np.testing.assert_array_equal(numbers, np.arange(expected))
 
 
+def test_a_loop_with_a_bound():
+    """Data decide when it ends; the padding stands behind the numbers of the iterations."""
+    backwards = 'axis="0" start="-1" end="0" stride="-1" part_size="1"'
+    for joined, expected in (({}, [0, 1, 2, 3, 4, 0, 0, 0]), ({"joined": backwards}, [4, 3, 2, 1, 0, 0, 0, 0])):
+        file = loop(-1, 20.0, **joined)
+        model = load(file.xml, weights=file.bin, bounds={"Loop": 8})
+        for run in (model, jax.jit(lambda x, model=model: model(x))):
+            value, numbers = outputs_of(run, [np.ones(1, "f4")])
+            np.testing.assert_array_equal(value, [32])
+            np.testing.assert_array_equal(numbers, expected)
+    file = loop(-1, 20.0, joined="")
+    for bounds in ({}, {"Loop": 8}):
+        value, number = outputs_of(load(file.xml, weights=file.bin, bounds=bounds), [np.ones(1, "f4")])
+        np.testing.assert_array_equal([value[0], number[0]], [32, 4])
+    model = load(file.xml, weights=file.bin, bounds={"Loop": 8})
+    assert jax.grad(lambda x: jax.tree.leaves(model(x))[0][0])(np.ones(1, "f4")).tolist() == [32]
+
+
 BAD = [
     ('internal_layer_id="0"', 'internal_layer_id="9"', "the body has no Parameter of layer id 9"),
     ('to-layer="1"/></back', 'to-layer="3"/></back', "the body has no Parameter of layer id 3"),

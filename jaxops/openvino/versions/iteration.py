@@ -10,7 +10,7 @@ from jaxops.attributes import axis as resolve_axis
 from jaxops.errors import ArgumentError
 from jaxops.frontend.signature_operator import SignatureOperator
 from jaxops.ops.controlflow.looping import Body
-from jaxops.signature import ElementType, ShapeOnly, operator
+from jaxops.signature import ElementType, ShapeOnly, Static, operator
 from jaxops.static import Array, Dim, array, is_static, is_symbolic
 
 
@@ -54,12 +54,17 @@ def slice_at(x: Array, number: Array, *, axis: int, start: int, end: int, stride
 
 
 @operator(kind="movement", foldable=True)
-def join_slices(stacked: Array, *, axis: int, stride: int) -> Array:
-    """Joins the slices of all iterations, the rows of `stacked`, along an axis; in reverse for a negative stride."""
+def join_slices(stacked: Array, last: Array | None = None, *, axis: int, stride: int) -> Array:
+    """Joins the slices of all iterations, the rows of `stacked`, along an axis; in reverse for a negative stride.
+
+    last: the number of the last iteration, if rows of padding may follow it; they stay at the end.
+    """
     x = array(stacked)
     rank = x.ndim - 1
     along = resolve_axis("port map", axis, rank)
-    if stride < 0:
+    if stride < 0 and last is not None:
+        x = array(ops.gather(x, ops.sub(last, np.arange(x.shape[0])), axis=0))  # negative ones count from the end
+    elif stride < 0:
         x = array(ops.slice(x, [-1], [np.iinfo(np.int64).min], [0], [-1]))
     if x.shape[along + 1 : along + 2] == (1,):  # rows of one element only move
         return ops.transpose(ops.squeeze(x, (along + 1,)), perm=[*range(1, along + 1), 0, *range(along + 1, rank)])
@@ -69,9 +74,15 @@ def join_slices(stacked: Array, *, axis: int, stride: int) -> Array:
 
 
 @operator(kind="movement", foldable=True)
-def last_slice(stacked: Array) -> Array:
-    """Returns the values of the last iteration."""
-    return ops.gather(stacked, np.asarray(-1), axis=0)
+def last_slice(stacked: Array, last: Array | None = None) -> Array:
+    """Returns the values of the last iteration. last: its number, if rows of padding may follow it."""
+    return ops.gather(stacked, np.asarray(-1) if last is None else last, axis=0)
+
+
+@operator(foldable=True)
+def no_iteration() -> Array:
+    """Returns the number of the last iteration before there is one."""
+    return np.asarray(-1)
 
 
 @operator(kind="form", foldable=True)
@@ -86,7 +97,9 @@ def scalar(x: Array) -> Array:
     return ops.reshape(x, ())
 
 
-def loop(m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, rng: Any = None) -> tuple[Any, ...]:
+def loop(
+    m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, size: Static = None, rng: Any = None
+) -> tuple[Any, ...]:
     """ONNX's Loop; a negative trip count means no limit."""
     if m is not None:
         m = scalar(ops.cast(m, to=np.int64))
@@ -94,13 +107,13 @@ def loop(m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, rng: Any = 
             m = None if m < 0 else m
         else:
             m = ops.where(ops.less(m, np.asarray(0, np.int64)), np.asarray(np.iinfo(np.int32).max, np.int64), m)
-    return ops.loop(m, None if cond is None else scalar(cond), v_initial, body, rng=rng)
+    return ops.loop(m, None if cond is None else scalar(cond), v_initial, body, size=size, rng=rng)
 
 
 IDENTITY = SignatureOperator("Identity", ops.identity)
 IF = SignatureOperator("If", ops.if_, ("cond",))
 LOOP = SignatureOperator("Loop", loop, ("M", "cond", "v_initial"), variadic=True, function=ops.loop)
-SLICE_COUNT, SLICE_AT, JOIN_SLICES, LAST_SLICE, ITERATION_NUMBER, SCALAR = (
+SLICE_COUNT, SLICE_AT, JOIN_SLICES, LAST_SLICE, NO_ITERATION, ITERATION_NUMBER, SCALAR = (
     SignatureOperator(fn.__name__, fn)
-    for fn in (slice_count, slice_at, join_slices, last_slice, iteration_number, scalar)
+    for fn in (slice_count, slice_at, join_slices, last_slice, no_iteration, iteration_number, scalar)
 )

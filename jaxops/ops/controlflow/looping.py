@@ -5,6 +5,7 @@ __all__ = ["loop"]
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from typing import Annotated, Any, TypeAlias
 
@@ -22,6 +23,7 @@ from jaxops.errors import (
     SignatureError,
     SizeError,
     StaticError,
+    UnboundedError,
     amount,
     describe,
 )
@@ -30,8 +32,9 @@ from jaxops.memory import bounded
 from jaxops.ops.common.result_sizes import bounded_like, check_counts
 from jaxops.ops.controlflow.branching import if_
 from jaxops.ops.controlflow.counting import counted
+from jaxops.ops.controlflow.ended_by_data import EndedByData
 from jaxops.ops.controlflow.state import carried, condition, has_strings, rows_of, same_state, value_of
-from jaxops.signature import Subgraph
+from jaxops.signature import Static, Subgraph
 from jaxops.static import CUTTABLE, UNKNOWN, Dim, FromSizes, Tracer, Undecided, is_symbolic, traced_once, tracing
 
 _TRUE = np.array(True)
@@ -45,13 +48,18 @@ Body: TypeAlias = Annotated[
 ]
 
 
-def loop(m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, rng: Any = None) -> tuple[Any, ...]:
+def loop(
+    m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, size: Static = None, rng: Any = None
+) -> tuple[Any, ...]:
     """Repeats `body` while `cond` holds, at most `m` times.
 
     m: the trip count, one integer; None for no limit. cond: one boolean; None ignores the condition
     that body returns. v_initial: the state before the first iteration: arrays, sequences (lists) of arrays, None.
     body: (iteration number, condition, *state) → (condition, *state, *scan outputs). rng: a random key; each iteration
     passes a key of its own to body, as `rng`.
+    size: static, the largest number of iterations where data decide how many there are. Each scan output has `size`
+    rows then, padded with zeros. If the loop has not ended after so many, its results are NaN, -1, False, or the
+    largest number of a type without a sign.
     Returns the last state, then each scan output stacked along a new first axis, one row per iteration.
 
     Outside `jit`, and while body computes only static values, this is a Python loop. Under tracing it is one of three:
@@ -60,7 +68,8 @@ def loop(m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, rng: Any = 
       numbers.
     - a loop unrolled by Python, when the state changes its shape or holds sequences, or when body needs a known
       iteration number.
-    - `lax.while_loop` otherwise, which allows no scan outputs.
+    - `lax.while_loop` otherwise. It has a derivative in reverse mode if `m` is known and at most 1,000, or with
+      `size`: that of a scan of so many steps. Scan outputs need `size`.
     `lax.scan` and `lax.while_loop` turn a static state into JAX arrays; only the last value of a counter of a scan
     stays static.
     Raises StaticError when the number of iterations must be known but is traced, ArgumentError for an endless loop,
@@ -87,7 +96,8 @@ def loop(m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, rng: Any = 
 
     keep = True if cond is None else condition("loop", "`cond`", cond)
     declared = getattr(body, "outputs", ())[1 + len(state) :]
-    job = _Loop(_count(m), keep, cond is not None, state, step, declared)
+    bound = None if size is None else integer("loop", "size", size, least=1)
+    job = _Loop(_count(m), keep, cond is not None, state, step, declared, bound, getattr(body, "node", ""))
     growing = [k for k, value in enumerate(state) if isinstance(value, list)] if is_symbolic(job.count) else []
     return _collecting(job, growing) if growing else job.run()
 
@@ -171,8 +181,15 @@ class _Traced:
     grows: bool = False  # the reason is an array of the state that changes its shape
     exits: bool = True  # it may end the loop
     scans: int = 0  # the number of scan outputs
-    iterate: Callable[..., Any] | None = None  # (number, condition, state) → (condition, state, scan outputs)
+    # (captured values, number, condition, state) → (condition, state, scan outputs)
+    repeat: Callable[..., Any] | None = None
+    captured: Sequence[Any] = ()  # the values that body reads from outside
     size: Dim = None  # a symbolic size that an iteration reads
+
+    @property
+    def iterate(self) -> Callable[..., Any] | None:
+        """(number, condition, state) → (condition, state, scan outputs); None if the loop must be unrolled."""
+        return None if self.repeat is None else partial(self.repeat, self.captured)
 
 
 @dataclass(frozen=True)
@@ -183,11 +200,13 @@ class _Loop:
     state: list[Any]
     step: Callable[[Any, Any, Sequence[Any]], Any]
     declared: Sequence[Any]  # the types and shapes of the scan outputs, where a model says them
+    size: int | None  # the largest number of iterations, if data decide how many there are
+    node: str  # its name, in a model
 
     def run(self) -> tuple[Any, ...]:
         if isinstance(self.keep, bool) and not isinstance(self.count, jax.Array):
             leaves = jax.tree.leaves(self.state)
-            eager = not tracing() and not any(isinstance(leaf, Tracer) for leaf in leaves)
+            eager = not tracing() and not any(isinstance(leaf, Tracer) for leaf in leaves) and self.size is None
             static = not any(isinstance(leaf, jax.Array) for leaf in leaves)
             first = self.first() if static and not eager and self.keep else None
             if self.keep is False or eager or first:
@@ -266,14 +285,15 @@ class _Loop:
             return tuple(last.get(k, value) for k, value in enumerate(self.scanned(iterate, count)))
         if iterate and limited and not (seen.exits or seen.scans):
             return if_(self.keep, lambda: self.scanned(iterate, self.count), lambda: self.state)
-        if iterate and not seen.scans:
-            return self.repeated(iterate)
+        if iterate and (self.size is not None or not seen.scans):
+            job = EndedByData(iterate, self.start(), self.count, self.conditional, self.size, self.node)
+            return job.state_and_rows(self.size) if self.size is not None and seen.scans else job.last_state()
         unrollable = isinstance(self.keep, bool) and not isinstance(self.count, jax.Array)
         if unrollable and seen.grows and CUTTABLE.get() and (self.count is None or self.count > _UNROLLED):
             raise StaticError(seen.problem)  # compiling a program for each power of two of the size takes less time
         outcome = self.unrolled() if unrollable else None
         if outcome is None:
-            raise self.unknown(seen.problem or "each scan output has one row per iteration")
+            raise self.unknown(seen.problem)
         return outcome
 
     def counted(self, seen: _Traced) -> tuple[Dim, dict[int, np.ndarray]] | None:
@@ -306,17 +326,22 @@ class _Loop:
             return _flag(keep), after, [as_traced(scan) for scan in scans]
 
         try:
-            iterate, size = traced_once(iteration, as_traced(np.array(0)), *self.start())
+            repeat, captured, size = traced_once(iteration, as_traced(np.array(0)), *self.start())
         except UNKNOWN as error:
             return _Traced(f"body needs a known value; {str(error).splitlines()[0]}")
         traced = traces[0]
-        return traced if traced.problem else replace(traced, iterate=iterate, size=size)
+        return traced if traced.problem else replace(traced, repeat=repeat, captured=captured, size=size)
 
     def unknown(self, reason: str) -> StaticError:
+        """The error about a number of iterations that is not known. reason: empty if scan outputs need it."""
         operand = "`cond`" if isinstance(self.keep, jax.Array) else _LIMIT
         operand = "`m`, the trip count," if isinstance(self.count, jax.Array) else operand
+        problem = f"loop: the number of iterations must be known while tracing, but {operand} is traced"
+        if not reason:
+            text = f"{problem}\n  needed  each scan output has one row per iteration"
+            return UnboundedError("loop", text, "n rows, padded with zeros; a loop of more iterations gives NaN and -1")
         return StaticError(
-            f"loop: the number of iterations must be known while tracing, but {operand} is traced\n"
+            f"{problem}\n"
             f"  needed  {reason}\n"
             f"  hint    run it outside jit, make {operand} known (a NumPy value), or keep rows in a state of fixed size"
         )
@@ -329,26 +354,6 @@ class _Loop:
         check_counts("loop", "m", count)
         (_, state), scans = lax.scan(one, self.start(), lax.iota(canonical(np.int64), count))
         return (*state, *scans)
-
-    def repeated(self, iterate: Callable[..., Any]) -> tuple[Any, ...]:
-        number_type = canonical(np.int64)
-        limit = self.count
-        if limit is not None:
-            # A limit that the iteration number cannot reach, such as INT64_MAX, never applies.
-            limit = min(limit, np.iinfo(number_type).max) if isinstance(limit, int) else limit
-            limit = as_traced(limit if isinstance(limit, jax.Array) else np.array(limit), number_type)
-
-        def continues(carry: Any) -> Any:
-            number, (flag, _) = carry
-            inside = _TRUE if limit is None else number < limit
-            return lax.bitwise_and(as_traced(inside), flag) if self.conditional else inside
-
-        def one(carry: Any) -> Any:
-            number, state = carry
-            flag, after, _ = iterate(number, *state)
-            return number + np.ones((), number_type), (flag, after)
-
-        return tuple(lax.while_loop(continues, one, (as_traced(np.array(0)), self.start()))[1][1])
 
     def start(self) -> tuple[Any, list[Any]]:
         return _flag(self.keep), [carried(value) for value in self.state]
