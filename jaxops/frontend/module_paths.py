@@ -4,9 +4,14 @@ PyTorch's exporters write a path into the name of a node (`/encoder/layer.0/fc/M
 into the name (`model/dense/MatMul`). A path is written `encoder.layer.0.fc` here, as PyTorch names modules.
 """
 
-import ast
+import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 
+from jaxops.graph.nodes import DEEPEST_MODULE, is_module_path
+
+# A list of names, as Python prints it. Names with a backslash are not read: no module has one.
+_NAME = r"""(?:'[^'\\]*'|"[^"\\]*")"""
+_NAMES = re.compile(rf"[\[(]\s*{_NAME}(?:\s*,\s*{_NAME})*\s*,?\s*[\])]")
 # PyTorch writes these for a node that belongs to no module.
 _NOWHERE = "_empty_nn_module_stack"
 
@@ -24,7 +29,7 @@ def scope_of(name: str, metadata: Mapping[str, str], modules: Container[str] = (
     scopes = _listed(metadata.get("pkg.torch.onnx.name_scopes", "")) or _namespace(metadata.get("namespace", ""))
     if scopes:
         inner = scopes[-2] if len(scopes) > 1 else ""  # the last one is the node
-        return "" if inner.startswith(_NOWHERE) else inner
+        return "" if inner.startswith(_NOWHERE) or not is_module_path(inner) else inner
     return module_path([part for part in name.split("/") if part][:-1], modules)
 
 
@@ -32,7 +37,7 @@ def module_path(parts: Sequence[str], modules: Container[str] = ()) -> str:
     """Joins the parts of a name to a path. A container that was called occurs twice: `layer/layer.0` is `layer.0`.
 
     modules: paths of modules that the file has. They tell whether `layer/layer.0` is a repetition, or a module `layer`
-    with a child of the same name.
+    with a child of the same name. Returns an empty path for more modules than a program nests.
 
     >>> module_path(["encoder", "stages.1", "layer", "layer.0", "conv"])
     'encoder.stages.1.layer.0.conv'
@@ -44,7 +49,10 @@ def module_path(parts: Sequence[str], modules: Container[str] = ()) -> str:
         if path and part.startswith(f"{path[-1]}.") and ".".join([*path, part]) not in modules:
             path.pop()
         path.append(part)
-    return ".".join(path)
+        if len(path) > DEEPEST_MODULE:
+            return ""
+    joined = ".".join(path)
+    return joined if is_module_path(joined) else ""
 
 
 def modules_of(parameters: Iterable[str]) -> set[str]:
@@ -55,7 +63,7 @@ def modules_of(parameters: Iterable[str]) -> set[str]:
     """
     paths: set[str] = set()
     for name in parameters:
-        path = name.rpartition(".")[0]
+        path = name.rpartition(".")[0] if is_module_path(name) else ""
         while path and path not in paths:
             paths.add(path)
             path = path.rpartition(".")[0]
@@ -63,11 +71,7 @@ def modules_of(parameters: Iterable[str]) -> set[str]:
 
 
 def _listed(text: str) -> list[str]:
-    try:
-        items = ast.literal_eval(text) if text else []
-    except (ValueError, SyntaxError):
-        return []
-    return [str(item) for item in items] if isinstance(items, list | tuple) else []
+    return [name[1:-1] for name in re.findall(_NAME, text)] if _NAMES.fullmatch(text.strip()) else []
 
 
 def _namespace(text: str) -> list[str]:

@@ -9,8 +9,15 @@ import numpy as np
 
 # The smallest and the largest size of an axis; None if there is no largest size.
 Limits: TypeAlias = tuple[int, int | None]
+# A path of more modules is none: each of them has a name of its own, so they take memory by the square of their number.
+DEEPEST_MODULE = 100
 # When a graph is printed, a constant of at most this many elements is shown in place of its name.
 _INLINED = 8
+
+
+def is_module_path(path: str) -> bool:
+    """Returns True for the path of as many modules as a program may nest."""
+    return path.count(".") < DEEPEST_MODULE
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ VERSIONS = (10, 11)
 # The deepest nesting of bodies. Each takes three levels of elements: <layers>, <layer> and <body>.
 DEEPEST_BODY = 32
 _DEEPEST = 16 + 3 * DEEPEST_BODY
+_FIRST_PIECE = 1 << 16
 # A larger number of digits than any id, size or offset has.
 _LONGEST_NUMBER = 20
 _COMMA = re.compile(r"(?<!\\),")
@@ -128,7 +129,12 @@ class _Parser:
         parser.StartDoctypeDeclHandler = self._refuse
         parser.EntityDeclHandler = self._refuse
         try:
-            parser.ParseFile(file)
+            # expat reads an unfinished attribute or comment again with each piece, so each is as long as all before it.
+            length = _FIRST_PIECE
+            while piece := file.read(length):
+                parser.Parse(piece, False)
+                length *= 2
+            parser.Parse(b"", True)
         except (expat.ExpatError, ValueError, LookupError) as error:  # or an encoding unknown to Python
             if isinstance(error, ModelError):
                 raise
@@ -143,7 +149,7 @@ class _Parser:
 
     def _refuse(self, name: str, *_: Any) -> None:
         raise self._problem(
-            f"it declares '{name}', a document type or entity; an IR never has one, so the file is refused"
+            f"it declares '{name[:40]}', a document type or entity; an IR never has one, so the file is refused"
         )
 
     def _start(self, name: str, attributes: Mapping[str, str]) -> None:

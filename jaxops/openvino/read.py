@@ -296,6 +296,4 @@ def _read_as(dtype: np.dtype, read: Callable[..., np.ndarray], *index: tuple[sli
 def _scope(name: str, modules: Collection[str]) -> str:
     """Returns the module of a layer: `encoder.fc` for PyTorch's `__module.encoder.fc/aten::linear/MatMul`."""
     parts = [part for part in name.split("/") if part]
-    if name.startswith(_MODULE):
-        return parts[0].removeprefix(_MODULE)
-    return module_path(parts[:-1], modules)
+    return module_path([parts[0].removeprefix(_MODULE)] if name.startswith(_MODULE) else parts[:-1], modules)

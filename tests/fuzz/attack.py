@@ -8,11 +8,12 @@ import os
 import pickle
 import resource
 import struct
+import tempfile
 import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -22,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from run import _family
 
-from jaxops.errors import JaxopsError
+from jaxops.errors import JaxopsError, UnsupportedError
 from jaxops.onnx import load
 from jaxops.openvino import load as load_ir
 from jaxops.ops.controlflow import looping
@@ -62,7 +63,7 @@ def short_loops() -> Iterator[None]:
 
 
 def attacked(model: Any, *, calls: bool) -> Outcome:
-    """Loads a model, and calls it on zeros. model: bytes or a path; the text and the weights of an IR."""
+    """Loads a model, saves it, and calls it on zeros. model: bytes or a path; the text and the weights of an IR."""
     stage = "refused"
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"), short_loops():
@@ -72,7 +73,7 @@ def attacked(model: Any, *, calls: bool) -> Outcome:
             else:
                 loaded = load(model, max_bytes=VALUE)
             stage = "refused later"
-            loaded.params  # noqa: B018 - it reads the weights
+            _saved(loaded, "model.xml" if isinstance(model, tuple) else "model.onnx")
             if not calls:
                 return Outcome("not called")
             feeds = {v.name: zeros(v) for v in (*loaded.inputs, *loaded.state.values())}
@@ -84,6 +85,20 @@ def attacked(model: Any, *, calls: bool) -> Outcome:
     except Exception as error:  # what the whole file looks for
         return Outcome("refused raw" if "RESOURCE_EXHAUSTED" in str(error) else "exception", error)
     return Outcome("ran")
+
+
+def _saved(loaded: Any, name: str) -> None:
+    """Writes the file again: as it was, and with other weights."""
+    params = loaded.params
+    with tempfile.TemporaryDirectory() as folder:
+        loaded.save(f"{folder}/{name}")
+        with suppress(UnsupportedError):  # a changed weight for which the file has no place
+            loaded.save(f"{folder}/{name}", {key: _changed(np.asarray(x)) for key, x in params.items()})
+
+
+def _changed(x: np.ndarray) -> np.ndarray:
+    """Other values of the same type."""
+    return np.zeros_like(x) if np.any(x) else np.ones_like(x)
 
 
 def zeros(value: Any) -> Any:

@@ -11,8 +11,9 @@ import onnx
 from google.protobuf.message import DecodeError
 from mutated_bytes import BYTES
 from mutated_models import STEPS
+from mutated_texts import TEXTS
 
-KINDS = ("bytes", "nodes", "sizes", "structure")
+KINDS = ("bytes", "nodes", "sizes", "structure", "texts")
 
 
 class Mutant(NamedTuple):
@@ -38,7 +39,7 @@ def mutant(seed: int, number: int, pool: Sequence[bytes], kind: str | None = Non
     model = onnx.ModelProto.FromString(pool[at])
     donor = onnx.ModelProto.FromString(rng.choice(pool))
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
-        steps.append(rng.choice(STEPS[kind])(rng, model, donor))
+        steps.append(rng.choice({**STEPS, "texts": TEXTS}[kind])(rng, model, donor))
     try:
         return Mutant(kind, model.SerializeToString(), tuple(steps))
     except (ValueError, DecodeError) as error:  # a message that protobuf does not write

@@ -46,6 +46,9 @@ _WORDS = (
     "a" * 999,
 )
 _WORDS += ("f32", "f16", "i64", "i4", "u1", "u3", "nf4", "string", "dynamic", "boolean", "f8e4m3", "opset1", "opset99")
+# Texts of other forms that Python's readers of numbers take, and names in which paths are looked for.
+_WORDS += ("１", "²", "1_0", " 1 ", "+1", "-0", "0x1", "1e3", "1.0", "9" * 5000, ".." * 999, "__module." + "a." * 999)
+_WORDS += ("\\", "a\\,b", "a/b/c", "\t", "*", "class", "[1,2]", "1..", "..1", "1.. 2", "{1}", ",", "-")
 _CLASSES = schemas.classes()
 
 

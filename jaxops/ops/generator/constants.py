@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import element_type, integer, ints
-from jaxops.dtypes import as_traced, canonical
+from jaxops.dtypes import as_traced, canonical, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe, message
 from jaxops.memory import bounded
 from jaxops.shapes.tensor import reshaping as sizes_of
@@ -80,8 +80,8 @@ def constant_of_shape(input: StaticInts, *, value: Any = _ZERO) -> Array:
         raise ArgumentError(f"constant_of_shape: shape {sizes} holds {negative[0]}; sizes must not be negative")
     if any(map(is_symbolic, sizes)):
         return jnp.broadcast_to(as_traced(fill.reshape(())), sizes)
-    bounded("constant_of_shape", sizes, fill.itemsize, computed=False)
-    # A broadcast view: a large constant takes memory only once it becomes a JAX array.
+    # A broadcast view: a large constant takes memory only once it becomes a JAX array. Strings are looked at one by one.
+    bounded("constant_of_shape", sizes, fill.itemsize, computed=is_string(fill))
     return np.broadcast_to(fill.reshape(()), sizes)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import ints
-from jaxops.dtypes import traced_for_sizes
+from jaxops.dtypes import is_string, traced_for_sizes
 from jaxops.errors import ArgumentError
 from jaxops.memory import bounded
 from jaxops.ops.common.chosen_strings import moves_strings
@@ -40,7 +40,8 @@ def _expand(input: Array, shape: Sizes) -> Array:
     if negative:
         raise ArgumentError(f"expand: `shape` {shape} holds {negative[0]}; sizes must not be negative")
     sizes = sizes_of.countable("expand", broadcast("expand", input.shape, shape))
-    bounded("expand", sizes, input.dtype.itemsize, computed=False)  # NumPy's result is a view
+    # NumPy's result is a view; but strings are looked at one by one.
+    bounded("expand", sizes, input.dtype.itemsize, computed=isinstance(input, np.ndarray) and is_string(input))
     input = traced_for_sizes(input, sizes)
     if isinstance(input, np.ndarray):
         return np.broadcast_to(input, sizes)

@@ -14,7 +14,7 @@ from jaxops.attributes import flag, integer
 from jaxops.dtypes import as_traced, floating, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, describe, shape_text
 from jaxops.ops.common.elementwise import require
-from jaxops.ops.common.result_sizes import unbounded
+from jaxops.ops.common.result_sizes import bounded_like, unbounded
 from jaxops.ops.common.words import from_words, words_of
 from jaxops.ops.text.regular_expressions import compiled, encoded
 from jaxops.shapes.arithmetic import must_fit
@@ -134,7 +134,9 @@ def tokenizer(
         return np.empty((*texts.shape, 0), object)
     if flag(op, "mark", mark):
         rows = [["\x02", *row, "\x03"] for row in rows]
-    table = np.full((len(rows), max(map(len, rows))), pad_value, object)
+    most = max(map(len, rows))
+    bounded_like(op, (*texts.shape, most), texts, object)
+    table = np.full((len(rows), most), pad_value, object)
     for line, row in zip(table, rows, strict=True):
         line[: len(row)] = row
     return table.reshape(*texts.shape, -1)

@@ -18,6 +18,8 @@ from jaxops.shapes.arithmetic import must_fit
 from jaxops.static import Array, Ints, Sizes, array, jit_if_concrete
 
 NgramMode = Literal["TF", "IDF", "TFIDF"]
+# The gaps of more sizes are counted one after another, in a loop.
+_AT_ONCE = 16
 
 
 class _Segment(NamedTuple):
@@ -209,22 +211,44 @@ def _levels(grams: np.ndarray) -> tuple[list[_Level], np.ndarray]:
 
 def _occurrences(codes: Any, tree: tuple[list[_Level], np.ndarray], n: int, count: int, skips: int) -> Any:
     """(N, count): how often each n-gram of a tree occurs in each row of (N, C)."""
-    levels, leaves = tree
     length = codes.shape[1]
     most = skips + 1 if n > 1 else 1
-    most = min(most, (length - 1) // (n - 1)) if n > 1 and isinstance(length, int) else most
+    if n > 1 and isinstance(length, int):
+        most = min(most, (length - 1) // (n - 1))
+    elif n > 1 and skips >= _AT_ONCE:
+        fitting = jnp.asarray((length - 1) // (n - 1), np.int32)
+        most = jnp.minimum(min(most, np.iinfo(np.int32).max), fitting)
+    zeros = jnp.zeros((codes.shape[0], count), np.float32)
+    if not isinstance(most, int) or most > _AT_ONCE:
+        return lax.fori_loop(1, most + 1, lambda step, counts: counts + _at_step(codes, tree, n, count, step), zeros)
     starts = {step: length - step * (n - 1) for step in range(1, most + 1)}
     starts = {step: m for step, m in starts.items() if not (isinstance(m, int) and m <= 0)}
     if not starts:
-        return jnp.zeros((codes.shape[0], count), np.float32)
-    node: Any = None
-    for i, level in enumerate(levels):
-        items = [lax.slice_in_dim(codes, i * step, i * step + m, axis=1) for step, m in starts.items()]
-        item = lax.concatenate(items, 1)
-        node = _child(level, jnp.zeros_like(item) if node is None else node, item)
+        return zeros
+    places = [
+        lax.concatenate([lax.slice_in_dim(codes, i * step, i * step + m, axis=1) for step, m in starts.items()], 1)
+        for i in range(n)
+    ]
+    return _found(places, tree, count)
+
+
+def _at_step(codes: Any, tree: tuple[list[_Level], np.ndarray], n: int, count: int, step: Any) -> Any:
+    """The occurrences whose items are `step` places apart, which may be traced; -1 follows the end of a row."""
+    place = lax.broadcasted_iota(np.int32, codes.shape, 1)
+    row = lax.broadcasted_iota(np.int32, codes.shape, 0)
+    items = [codes.at[row, place + i * step].get(mode="fill", fill_value=-1) for i in range(n)]
+    return _found(items, tree, count)
+
+
+def _found(items: Sequence[Any], tree: tuple[list[_Level], np.ndarray], count: int) -> Any:
+    """(N, count): how often each n-gram of a tree is among (N, M) candidates. items: the items of each, in order."""
+    levels, leaves = tree
+    node = jnp.zeros_like(items[0])
+    for level, item in zip(levels, items, strict=True):
+        node = _child(level, node, item)
     grams = jnp.where(node < 0, count, jnp.asarray(leaves.astype(np.int32))[node])
     rows = lax.broadcasted_iota(np.int32, grams.shape, 0)
-    return jnp.zeros((codes.shape[0], count), np.float32).at[rows, grams].add(1.0, mode="drop")
+    return jnp.zeros((grams.shape[0], count), np.float32).at[rows, grams].add(1.0, mode="drop")
 
 
 def _child(level: _Level, parent: Any, item: Any) -> Any:

@@ -3,6 +3,7 @@
 __all__ = ["concat"]
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jax import lax
@@ -16,6 +17,9 @@ from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes.arithmetic import agree
 from jaxops.signature import Traits
 from jaxops.static import Array, Sizes, jit_if_concrete
+
+# More arrays are joined in groups.
+_MOST_AT_ONCE = 64
 
 TRAITS = Traits(kind="movement", foldable=True)
 
@@ -54,6 +58,14 @@ def concatenated_sizes(shapes: Sequence[Sizes], axis: int) -> Sizes:
     return (*first[:axis], sum(s[axis] for s in shapes), *first[axis + 1 :])
 
 
+def _joined(arrays: Sequence[Any], along: int) -> Any:
+    """Joins many arrays in groups, since XLA compiles each operand of a fused concatenation on its own."""
+    while len(arrays) > _MOST_AT_ONCE:
+        groups = [arrays[k : k + _MOST_AT_ONCE] for k in range(0, len(arrays), _MOST_AT_ONCE)]
+        arrays = lax.optimization_barrier([lax.concatenate(group, along) for group in groups])
+    return lax.concatenate(arrays, along)
+
+
 @jit_if_concrete
 def _concat(inputs: tuple[Array, ...], axis: int) -> Array:
     along = resolve_axis("concat", axis, inputs[0].ndim)
@@ -64,5 +76,5 @@ def _concat(inputs: tuple[Array, ...], axis: int) -> Array:
     of_one_form = tuple(
         assert_sizes("concat", x, (*sizes[:along], x.shape[along], *sizes[along + 1 :])) for x in inputs
     )
-    joined = widened(lambda arrays: lax.concatenate(arrays, along), of_one_form)
+    joined = widened(lambda arrays: _joined(arrays, along), of_one_form)
     return assert_sizes("concat", joined, sizes, inputs[0].dtype)

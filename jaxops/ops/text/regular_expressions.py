@@ -6,7 +6,9 @@ from jaxops.errors import ArgumentError, UnsupportedError, install
 
 
 def compiled(op: str, attribute: str, pattern: str, *, longest: bool = False) -> Any:
-    """A compiled pattern of `re2`, for text from `encoded`. longest: takes the longest of the matches at one position.
+    """A compiled pattern of `re2`, for text from `encoded`. Its matches have no groups, which may take gigabytes.
+
+    longest: takes the longest of the matches at one position.
 
     Raises ArgumentError for a malformed pattern and for what RE2 lacks (backreferences, lookaround, possessive
     quantifiers), UnsupportedError without `google-re2`.
@@ -16,7 +18,7 @@ def compiled(op: str, attribute: str, pattern: str, *, longest: bool = False) ->
     except ImportError as error:
         raise UnsupportedError(f"{op}: regular expressions need google-re2; {install('onnx')}") from error
     options = re2.Options()
-    options.log_errors, options.longest_match = False, longest
+    options.log_errors, options.longest_match, options.never_capture = False, longest, True
     try:
         return re2.compile(encoded(pattern), options)
     except re2.error as error:

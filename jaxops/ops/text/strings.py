@@ -2,6 +2,7 @@
 
 __all__ = ["regex_full_match", "string_concat", "string_normalizer", "string_split"]
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -10,7 +11,7 @@ import numpy as np
 
 from jaxops.attributes import flag, integer, one_of
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe, shape_text
-from jaxops.memory import bounded_operands
+from jaxops.memory import bounded, bounded_operands
 from jaxops.ops.common.result_sizes import bounded_like
 from jaxops.ops.text.regular_expressions import compiled, encoded
 from jaxops.shapes.math.broadcasting import broadcast
@@ -18,6 +19,9 @@ from jaxops.signature import Traits
 from jaxops.static import array
 
 TRAITS = Traits(foldable=True)
+
+# A character of a Python string takes 1, 2 or 4 bytes.
+_WIDEST = 4
 
 
 def _strings(op: str, operand: str, value: Any) -> np.ndarray:
@@ -46,7 +50,10 @@ def string_concat(x: Any, y: Any) -> np.ndarray:
     array(['ac', 'bc'], dtype=object)
     """
     a, b = _strings("string_concat", "x", x), _strings("string_concat", "y", y)
-    bounded_like("string_concat", broadcast("string_concat", a.shape, b.shape), a)
+    sizes = broadcast("string_concat", a.shape, b.shape)
+    bounded_like("string_concat", sizes, a)
+    count = sum(math.prod(sizes) // v.size * sum(map(len, v.flat)) for v in (a, b)) if 0 not in sizes else 0
+    bounded("string_concat: the characters of its result", (count,), _WIDEST)
     return np.asarray(a + b, object)
 
 
@@ -71,6 +78,7 @@ def string_split(x: Any, *, delimiter: str | None = None, maxsplit: int | None =
     else:
         pieces = [item.strip().split(None, limit) for item in values.flat]
     most = max(map(len, pieces), default=0)
+    bounded_like("string_split", (*values.shape, most), values)
     table = np.full((len(pieces), most), "", object)
     for row, items in zip(table, pieces, strict=True):
         row[: len(items)] = items

@@ -12,7 +12,7 @@ from typing import Any
 
 from jaxops import ops
 from jaxops.errors import SignatureError
-from jaxops.graph.nodes import Graph, Node
+from jaxops.graph.nodes import Graph, Node, is_module_path
 from jaxops.signature import BIAS, WEIGHT, role
 
 # The roles of operands in Keras's words; all other names use PyTorch's.
@@ -171,8 +171,8 @@ def _collect(graph: Graph, outer: Mapping[str, str], caller: str, uses: _Uses, s
 
 
 def path_in_name(name: str) -> str | None:
-    """The path in a name; None for a name that a tool generated."""
-    if "::" in name:
+    """The path in a name; None for a name that a tool generated, and for one of too many modules."""
+    if "::" in name or not is_module_path(name.replace("/", ".")):
         return None
     # OpenVINO's front end for PyTorch writes `self.`, the model, before a path.
     plain = re.sub(r":\d+$", "", name).removeprefix("self.")

@@ -69,6 +69,22 @@ def test_formula(lengths, skips, mode):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("skips", [15, 16, 40, 2**31 - 1])
+def test_many_skips(skips):
+    tokens = np.array([3, -7, 8])
+    pool, given = made(tokens, (3, 5, 9), weighted=True)
+    how = {"mode": "TFIDF", "min_gram_length": 1, "max_gram_length": 3, "max_skip_count": skips}
+    x = RNG.choice([*tokens, 99], (2, 50))
+    expected = formula(
+        x, pool, given["ngram_counts"], given["ngram_indexes"], "TFIDF", (1, 3), min(skips, 60), given["weights"]
+    )
+    fn = jax.jit(lambda x: jo.tf_idf_vectorizer(x, pool_int64s=pool, **how, **given))
+    np.testing.assert_allclose(fn(x), expected, rtol=1e-6)
+    if skips != 15:
+        exported = export(fn)(*symbolic_args_specs((x.astype(np.int32),), "b, n"))
+        np.testing.assert_allclose(exported.call(x.astype(np.int32)), expected, rtol=1e-6)
+
+
 @pytest.mark.optimized
 def test_large_and_compiled():
     pool, given = made(np.arange(60), (50, 500), True)
