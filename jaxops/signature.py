@@ -115,6 +115,18 @@ Grows: TypeAlias = Callable[[Sequence[Any], Any, Mapping[str, Any]], bool]
 
 
 @dataclass(frozen=True)
+class DataSize:
+    """A size that depends on data, of an operator that has a parameter `size` for a bound.
+
+    true: (inputs, attributes, results for a `size`) → the true size, if it is not above `size`. most: (inputs,
+    attributes) → its largest value for any data; None where it has none.
+    """
+
+    true: Callable[[Sequence[Any], Mapping[str, Any], Sequence[Any]], Any]
+    most: Callable[[Sequence[Any], Mapping[str, Any]], Any] | None = None
+
+
+@dataclass(frozen=True)
 class Traits:
     """The traits of an operator, beside the marks of its parameters.
 
@@ -128,6 +140,7 @@ class Traits:
     compares elements, combines bits, gives indices or counts, or divides with remainder does not grow.
     differentiable: whether a floating-point result changes a little where a floating-point operand does.
     straight_through: a function with the same parameters and values, whose derivative treats rounding as the identity.
+    data_size: of an operator whose result has a size that depends on data.
     """
 
     kind: str = ""
@@ -136,6 +149,7 @@ class Traits:
     grows: bool | Grows = False
     differentiable: bool = True
     straight_through: Callable[..., Any] | None = None
+    data_size: DataSize | None = None
 
 
 def operator(**changes: Any) -> Callable[[F], F]:

@@ -1,6 +1,7 @@
 """Symbolic dimensions of `jax.export`: their texts, other forms of them, and facts about them."""
 
 import ast
+import functools
 import math
 import operator
 import re
@@ -115,12 +116,15 @@ def numbers_of(size: Dim, ranges: Mapping[str, range]) -> np.ndarray | None:
 
 
 class _Bounds(dict[Any, Any]):
-    """The bounds of sizes that JAX has computed; `exact` computes those that it has not."""
+    """The bounds of sizes that JAX has computed; `exact` computes those that it has not.
+
+    with_none: the bounds if a size that JAX takes for positive may be 0, where they differ; else None.
+    """
 
     precision = SimpleNamespace(value=math.inf)
 
-    def __init__(self, exact: Callable[[Dim], tuple[float, float] | None]) -> None:
-        self.exact = exact
+    def __init__(self, exact: Callable[[Dim], tuple[float, float] | None], with_none: "_Bounds | None") -> None:
+        self.exact, self.with_none = exact, with_none
 
     def get(self, size: Dim, default: Any = None) -> Any:
         if size not in self:
@@ -131,6 +135,41 @@ class _Bounds(dict[Any, Any]):
         return self[size]
 
 
-def bounded_by(scope: Any, exact: Callable[[Dim], tuple[float, float] | None]) -> None:
-    """Lets JAX compare the symbolic sizes of a scope by bounds that are known; None: it finds them itself."""
-    scope._bounds_cache = _Bounds(exact)
+def bounded_by(
+    scope: Any,
+    exact: Callable[[Dim], tuple[float, float] | None],
+    with_none: Callable[[Dim], tuple[float, float] | None] | None = None,
+) -> None:
+    """Lets JAX compare the symbolic sizes of a scope by bounds that are known; None: it finds them itself.
+
+    with_none: the bounds if sizes that JAX takes for positive may be 0, for `may_be_none`.
+    """
+    scope._bounds_cache = _Bounds(exact, None if with_none is None else _Bounds(with_none, None))
+
+
+def is_counted(size: Dim) -> bool:
+    """Returns True for a symbolic dimension whose symbols may be 0."""
+    bounds = size.scope._bounds_cache if is_symbolic(size) else None
+    return isinstance(bounds, _Bounds) and bounds.with_none is not None
+
+
+def may_be_none(fn: Callable[[Dim, Dim], Any]) -> Callable[[Dim, Dim], Any]:
+    """Runs `fn(a, b)` with the bounds of sizes that may be 0, such as the number of nonzero elements.
+
+    JAX takes every symbol for positive. That is harmless where it rejects empty arrays, but not in a model's own
+    arithmetic on sizes, where `n > 0` may be a question.
+    """
+
+    @functools.wraps(fn)
+    def run(a: Dim, b: Dim) -> Any:
+        if not is_counted(a) and not is_counted(b):
+            return fn(a, b)
+        scope: Any = a.scope if is_symbolic(a) else b.scope
+        bounds = scope._bounds_cache
+        scope._bounds_cache = bounds.with_none
+        try:
+            return fn(a, b)
+        finally:
+            scope._bounds_cache = bounds
+
+    return run

@@ -74,11 +74,7 @@ class Operation:
 
     def emit(self, operands: Sequence[Any], params: Mapping[str, Any] | None = None) -> Sequence[Any]:
         """Binds the primitive: runs it, or adds it to the program that is being traced."""
-        primitive = self.equation.primitive
-        metadata = xla_metadata(self.equation)
-        with set_xla_metadata(**metadata) if metadata else contextlib.nullcontext():
-            results = primitive.bind(*operands, **primitive.get_bind_params(self.params if params is None else params))
-        return results if primitive.multiple_results else [results]
+        return emitted(self.equation, operands, params)
 
 
 @dataclass(frozen=True)
@@ -158,6 +154,16 @@ class Program:
 
     def _named(self, value: int) -> str:
         return f"%{value}:{self.types[value].str_short()}"
+
+
+def emitted(equation: Any, operands: Sequence[Any], params: Mapping[str, Any] | None = None) -> Sequence[Any]:
+    """Binds the primitive of an equation. params: in place of its own."""
+    primitive, metadata = equation.primitive, xla_metadata(equation)
+    with set_xla_metadata(**metadata) if metadata else contextlib.nullcontext():
+        results = primitive.bind(
+            *operands, **primitive.get_bind_params(equation.params if params is None else params)
+        )
+    return results if primitive.multiple_results else [results]
 
 
 def interpret(

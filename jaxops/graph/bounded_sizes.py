@@ -1,17 +1,61 @@
-"""Fixed sizes for results whose size depends on data, so that a model runs as one program."""
+"""Fixed sizes for results whose size depends on data, so that a model runs as one program.
+
+In a program, such a result is an array of the fixed size with the true elements first. While a graph is traced,
+`COUNTED_SIZES` gives it a symbolic size instead, so that the nodes behind it see the true elements alone.
+"""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, Protocol
 
 import numpy as np
 
-from jaxops.errors import ArgumentError, near
+from jaxops.errors import ArgumentError, UnboundedError, near
 from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.operator import WrappedOperator
 
 # An error names at most so many nodes.
 _SHOWN = 8
+
+
+class CountedSizes(Protocol):
+    """Gives results of data-dependent size a symbolic size."""
+
+    def results(
+        self,
+        node: str,
+        operator: Any,
+        inputs: Sequence[Any],
+        attributes: Mapping[str, Any],
+        run: Callable[[Mapping[str, Any]], Sequence[Any]],
+        error: UnboundedError | None = None,
+    ) -> Sequence[Any]:
+        """Returns the results of an operator with symbolic sizes.
+
+        node: its name. run: computes them for attributes. error: what the operator raised, if it has no bound.
+        """
+        ...
+
+    def border(self, node: Node) -> "Border":
+        """Returns the border around the subgraphs of a node."""
+        ...
+
+
+class Border(Protocol):
+    """Hands results with a symbolic size out of a branch, or of the body of a loop."""
+
+    def inside(self, name: str, run: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        """Returns the function of a subgraph, by the name of its attribute, that the operator calls."""
+        ...
+
+    def outside(self, outputs: Sequence[Any]) -> Sequence[Any]:
+        """Returns the outputs of the node, from those of its operator."""
+        ...
+
+
+# Set while a graph is traced for `jaxops.runtime.counted_sizes`.
+COUNTED_SIZES: ContextVar[CountedSizes | None] = ContextVar("COUNTED_SIZES", default=None)
 
 
 class BoundedOperator(WrappedOperator):
@@ -23,18 +67,43 @@ class BoundedOperator(WrappedOperator):
     sized_by_data = False
     bounded = True
 
+    def __init__(self, inner: Any, node: str) -> None:
+        """node: the name of the node."""
+        super().__init__(inner)
+        self.node = node
+
     def sizes_result(self, position: int) -> bool:
         """Returns False: no operand decides the size."""
         return False
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
         """The outputs of the operator; those whose size would depend on data have the attribute's size."""
+
+        def run(attributes: Mapping[str, Any]) -> Sequence[Any]:
+            return self.inner.call(inputs, attributes, n_outputs=n_outputs, rng=rng)
+
         # A loop knows whether data decide its number of iterations. The operands of `to_python` are not arrays.
         if not self.inner.subgraphs and all(
             x is None or isinstance(x, np.ndarray) for k, x in enumerate(inputs) if self.inner.sizes_result(k)
         ):
-            attributes = {name: value for name, value in attributes.items() if name != "size"}
-        return self.inner.call(inputs, attributes, n_outputs=n_outputs, rng=rng)
+            return run({name: value for name, value in attributes.items() if name != "size"})
+        sizes = COUNTED_SIZES.get()
+        return run(attributes) if sizes is None else sizes.results(self.node, self.inner, inputs, attributes, run)
+
+
+def outputs_of(node: Node, inputs: Sequence[Any], attributes: Mapping[str, Any], rng: Any) -> Sequence[Any]:
+    """The outputs of a node's operator; where data decide their size, a symbolic one if `COUNTED_SIZES` is set."""
+
+    def run(attributes: Mapping[str, Any]) -> Sequence[Any]:
+        return node.operator.call(inputs, attributes, n_outputs=len(node.outputs), rng=rng)
+
+    sizes = COUNTED_SIZES.get()
+    if sizes is None or not node.operator.sized_by_data:
+        return run(attributes)
+    try:
+        return run(attributes)
+    except UnboundedError as error:
+        return sizes.results(node.label, node.operator, inputs, attributes, run, error)
 
 
 def with_bounds(graph: Graph, bounds: Mapping[str, Any]) -> Graph:
@@ -97,5 +166,5 @@ def _bounded_node(node: Node, sizes: Mapping[str, int], rebuilt: dict[Graph, Gra
         size = sizes.get(node.label, sizes.get(node.operator.name))
         if size is not None:
             attributes = {**node.attributes, "size": size}
-            node = dataclasses.replace(node, operator=BoundedOperator(node.operator), attributes=attributes)
+            node = dataclasses.replace(node, operator=BoundedOperator(node.operator, node.label), attributes=attributes)
     return node.with_nested(lambda inner: _bounded(inner, sizes, rebuilt))

@@ -23,6 +23,7 @@ from jaxops.errors import (
     describe,
     symbols_in,
 )
+from jaxops.graph.bounded_sizes import COUNTED_SIZES, outputs_of
 from jaxops.graph.nodes import Graph, Node
 from jaxops.memory import bounded_operands, bounded_results
 from jaxops.opaque import Deferred
@@ -261,13 +262,17 @@ def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: 
         inputs_by_name: dict[str, Any] = dict.fromkeys(value.name for value in body.inputs)
         inputs_by_name |= {value.name: x for value, x in zip(body.inputs, inputs, strict=False)}
         return runs(body, inputs_by_name, params, rng)
-    attributes = dict(node.attributes)
+    attributes, sizes = dict(node.attributes), COUNTED_SIZES.get()
+    border = sizes.border(node) if sizes and node.subgraphs and node.sized_by_data else None
     for name, graph in node.subgraphs.items():
         attributes[name] = functools.partial(_subgraph, runs, graph, params, values, rng=rng)
+        if border:
+            attributes[name] = border.inside(name, attributes[name])
         # The inputs and outputs as the model declares them, and the node for messages.
         attributes[name].inputs, attributes[name].outputs = graph.inputs, graph.outputs
         attributes[name].node = node.label
-    outputs = operator.call(inputs, attributes, n_outputs=len(node.outputs), rng=rng)
+    outputs = outputs_of(node, inputs, attributes, rng)
+    outputs = border.outside(outputs) if border else outputs
     operator.check_results(outputs)
     bounded_results(operator.name, jax.tree.leaves(outputs))
     if len(outputs) < len(node.outputs):

@@ -101,6 +101,12 @@ class Node:
         """True if the node, or one inside it, has a bound: a fixed size for a result whose size depends on data."""
         return self.operator.bounded or any(graph.bounded for graph in self.nested)
 
+    @cached_property
+    def sized_by_data(self) -> bool:
+        """True if the node, or one inside it, makes a result whose size depends on data, with or without a bound."""
+        operator = self.operator
+        return operator.sized_by_data or operator.bounded or any(graph.sized_by_data for graph in self.nested)
+
     @property
     def nested(self) -> Iterator["Graph"]:
         """The subgraphs, and the body."""
@@ -238,6 +244,11 @@ class Graph:
     def bounded(self) -> bool:
         """True if a node has a bound."""
         return any(node.bounded for node in self.nodes)
+
+    @cached_property
+    def sized_by_data(self) -> bool:
+        """True if a node makes a result whose size depends on data."""
+        return any(node.sized_by_data for node in self.nodes)
 
     @property
     def nested(self) -> Iterator["Graph"]:

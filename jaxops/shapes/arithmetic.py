@@ -8,7 +8,7 @@ import re
 
 from jaxops.errors import ShapeError, SizeError, shape_text, symbols_in
 from jaxops.static import Dim, Sizes, Undecided, is_symbolic
-from jaxops.symbolic import arguments_of, at_zero, note_equal, quotient_in, recomputed
+from jaxops.symbolic import arguments_of, at_zero, is_counted, may_be_none, note_equal, quotient_in, recomputed
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _POSITIVE_TERM = re.compile(r"\+ (\d+\*)?[A-Za-z_]")
@@ -49,14 +49,28 @@ def remainder(a: Dim, b: Dim) -> Dim:
 
 def larger(a: Dim, b: Dim) -> Dim:
     """The maximum."""
+    a, b = (b, a) if isinstance(a, int) and is_counted(b) else (a, b)
+    # One form, as JAX does not see that n - min(n, 1) and max(n - 1, 0) are equal.
+    return _maximum(a - b, 0) + b if isinstance(b, int) and is_counted(a) else _maximum(a, b)
+
+
+@may_be_none
+def _maximum(a: Dim, b: Dim) -> Dim:
     return a.max(b) if is_symbolic(a) else b.rmax(a) if is_symbolic(b) else max(a, b)
 
 
 def smaller(a: Dim, b: Dim) -> Dim:
     """The minimum."""
+    a, b = (b, a) if isinstance(a, int) and is_counted(b) else (a, b)
+    return a - _maximum(a - b, 0) if isinstance(b, int) and is_counted(a) else _minimum(a, b)
+
+
+@may_be_none
+def _minimum(a: Dim, b: Dim) -> Dim:
     return a.min(b) if is_symbolic(a) else b.rmin(a) if is_symbolic(b) else min(a, b)
 
 
+@may_be_none
 def equal(a: Dim, b: Dim) -> bool:
     """Returns True if two sizes are equal. Raises SizeError if that depends on a symbolic size, where `==` is False."""
     if a == b:
@@ -88,6 +102,7 @@ def with_value(size: Dim, symbol: Dim, value: Dim) -> Dim:
     return recomputed(size, FUNCTIONS, {str(symbol): value}) if is_symbolic(size) else int(size)
 
 
+@may_be_none
 def greater(a: Dim, b: Dim) -> bool:
     """Returns True if a > b."""
     try:
@@ -96,6 +111,7 @@ def greater(a: Dim, b: Dim) -> bool:
         raise _undecided("greater", a, b, 1) from error
 
 
+@may_be_none
 def greater_or_equal(a: Dim, b: Dim) -> bool:
     """Returns True if a >= b."""
     try:

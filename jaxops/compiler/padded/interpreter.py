@@ -16,14 +16,13 @@ import numpy as np
 from jax import lax
 
 from jaxops.compiler.axis_rules import dependent_axes
-from jaxops.compiler.ir import interpret
+from jaxops.compiler.ir import emitted, interpret
 from jaxops.compiler.padded.rules import NEUTRAL, RULES
-from jaxops.compiler.padded.values import Capacity, Padded, bind
+from jaxops.compiler.padded.values import Capacity, Padded, bind, guarded
 from jaxops.compiler.padded.windows import windowed_call
 from jaxops.compiler.primitives import called_jaxpr, jaxprs, sizes_of, symbolic_axes
 from jaxops.compiler.row_independence import independent_axes_of, is_row_wise
 from jaxops.errors import UnsupportedError
-from jaxops.kernels.named_call import named_call
 from jaxops.static import is_symbolic, scan_operands
 
 
@@ -56,15 +55,32 @@ def _evaluate(eqn: Any, inputs: list[Padded], capacity: Capacity) -> list[Padded
     name = eqn.primitive.name
     if name == "dim_as_value":
         return [Padded(jnp.asarray(capacity.true_size(eqn.params["dim"])), zeroed=True)]
-    if (inner := called_jaxpr(eqn)) is not None and (named_call(eqn) is None or _has_symbolic_size(eqn)):
-        return windowed_call(eqn, inputs, capacity) or _run(inner, inputs, capacity)
     if not _has_symbolic_size(eqn):
-        return bind(eqn, [x.array for x in inputs], capacity)
+        return [Padded(y, zeroed=True) for y in emitted(eqn, [x.array for x in inputs])]
+    if name in _COUNTS:
+        return [_COUNTS[name](eqn, inputs, capacity)]
+    if name == "custom_jvp_call" and capacity.differentiable:
+        return _with_own_derivative(eqn, inputs, capacity)
+    if (inner := called_jaxpr(eqn)) is not None:
+        return windowed_call(eqn, inputs, capacity) or _run(inner, inputs, capacity)
+    results = _computed(eqn, inputs, capacity)
+    if capacity.differentiable:
+        results = [guarded(y, sizes_of(v), capacity) for y, v in zip(results, eqn.outvars, strict=True)]
+    return results
+
+
+def _computed(eqn: Any, inputs: list[Padded], capacity: Capacity) -> list[Padded]:
+    """Returns the results of an operation with a symbolic size that is no call."""
+    name = eqn.primitive.name
     if name in _LOOPS:
         return _LOOPS[name](eqn, inputs, capacity)
     sizes, arrays = [sizes_of(v) for v in eqn.invars], [x.array for x in inputs]
     # A cumulative sum depends on earlier elements only, so surplus elements do not change the true ones.
-    if is_row_wise(eqn) or (name.startswith("cum") and not eqn.params["reverse"]):
+    if capacity.differentiable and name in _BY_OTHERS:
+        inputs = [Padded(x.masked(s, symbolic_axes(s), 0, capacity)) for x, s in zip(inputs, sizes, strict=True)]
+        arrays = [x.array for x in inputs]
+    forward = name.startswith("cum") and not eqn.params["reverse"] and not capacity.differentiable
+    if is_row_wise(eqn) or forward:
         zeroed = name in _KEEPS_ZEROS and all(x.zeroed for x in inputs)
         if name == "broadcast_in_dim":
             zeroed = zeroed and len(symbolic_axes(sizes[0])) == len(symbolic_axes(eqn.params["shape"]))
@@ -84,6 +100,50 @@ def _evaluate(eqn: Any, inputs: list[Padded], capacity: Capacity) -> list[Padded
     except UnsupportedError as error:
         raise UnsupportedError(f"{problem}: {error}") from None
     return results if isinstance(results, list) else [results]
+
+
+def _counted(eqn: Any, inputs: list[Padded], capacity: Capacity) -> Padded:
+    """Gives a padded result its symbolic size. Without a second operand, the true size is not known."""
+    for size in inputs[1:]:
+        capacity.learn(eqn.params["symbol"], size.array)
+    return Padded(inputs[0].array)
+
+
+def _with_surplus(eqn: Any, inputs: list[Padded], capacity: Capacity) -> Padded:
+    return Padded(inputs[0].array, zeroed=True)
+
+
+def _with_own_derivative(eqn: Any, inputs: list[Padded], capacity: Capacity) -> list[Padded]:
+    """Runs a call with a custom derivative, which is run on padded arrays, too."""
+    types = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
+    inner, moving = called_jaxpr(eqn), [k for k, x in enumerate(types) if _is_inexact(x)]
+    results = [k for k, v in enumerate(eqn.outvars) if _is_inexact(v.aval)]
+
+    def derivative(values: Sequence[Any], directions: Sequence[Any]) -> Any:
+        tangents = [np.zeros(x.shape, jax.dtypes.float0) for x in types]
+        for k, direction in zip(moving, directions, strict=True):
+            tangents[k] = direction
+        after, moved = jax.jvp(lambda *arrays: emitted(eqn, arrays), values, tangents)
+        return [*after, *(moved[k] for k in results)]
+
+    @jax.custom_jvp
+    def call(*arrays: Any) -> list[Any]:
+        return _arrays(inner, list(map(Padded, arrays)), capacity)
+
+    @call.defjvp
+    def _(arrays: Any, tangents: Any) -> Any:
+        program = jax.make_jaxpr(derivative)(types, [types[k] for k in moving])
+        directions = [tangents[k] for k in moving]
+        values = _arrays(program, list(map(Padded, (*arrays, *directions))), capacity)
+        after, moved = values[: len(eqn.outvars)], iter(values[len(eqn.outvars) :])
+        rest = [next(moved) if k in results else np.zeros(y.shape, jax.dtypes.float0) for k, y in enumerate(after)]
+        return after, rest
+
+    return list(map(Padded, call(*(x.array for x in inputs))))
+
+
+def _is_inexact(type: Any) -> bool:
+    return jnp.issubdtype(type.dtype, np.inexact)
 
 
 def _scan(eqn: Any, inputs: list[Padded], capacity: Capacity) -> list[Padded]:
@@ -111,13 +171,21 @@ def _while(eqn: Any, inputs: list[Padded], capacity: Capacity) -> list[Padded]:
     params = eqn.params
     constants, start = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
 
-    def condition(state: Any) -> Any:
-        return _arrays(params["cond_jaxpr"], [*inputs[:constants], *map(Padded, state)], capacity)[0]
+    sizes = params["cond_jaxpr"].out_avals[0].shape  # of `jax.vmap`: each entry goes on for itself
+
+    def goes_on(state: Any) -> Any:
+        (flags,) = _run(params["cond_jaxpr"], [*inputs[:constants], *map(Padded, state)], capacity)
+        return flags.masked(sizes, symbolic_axes(sizes), False, capacity)
 
     def body(state: Any) -> Any:
-        return _arrays(params["body_jaxpr"], [*inputs[constants:start], *map(Padded, state)], capacity)
+        after = _arrays(params["body_jaxpr"], [*inputs[constants:start], *map(Padded, state)], capacity)
+        if not sizes:
+            return after
+        flags = goes_on(state)
+        chosen = [jnp.expand_dims(flags, tuple(range(flags.ndim, x.ndim))) for x in after]
+        return [jnp.where(now, new, old) for now, new, old in zip(chosen, after, state, strict=True)]
 
-    return [Padded(x) for x in lax.while_loop(condition, body, [x.array for x in inputs[start:]])]
+    return [Padded(x) for x in lax.while_loop(lambda state: goes_on(state).any(), body, [x.array for x in inputs[start:]])]
 
 
 def _cond(eqn: Any, inputs: list[Padded], capacity: Capacity) -> list[Padded]:
@@ -129,6 +197,9 @@ def _arrays(program: Any, inputs: Sequence[Padded], capacity: Capacity) -> list[
     return [x.array for x in _run(program, inputs, capacity)]
 
 
+_COUNTS: dict[str, Callable[..., Padded]] = {"counted": _counted, "padded": _with_surplus}
+# Products: the derivative by one operand reads the other one, so neither may have a NaN among its surplus elements.
+_BY_OTHERS = {"conv_general_dilated", "dot_general"}
 _LOOPS: dict[str, Callable[..., list[Padded]]] = {"cond": _cond, "scan": _scan, "while": _while}
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from jaxops.compiler.primitives import sizes_of, symbolic_axes
+from jaxops.errors import UnsupportedError, symbols_in
 from jaxops.static import Dim, Sizes, evaluated, get_opaque_trace_state, is_symbolic, size_as_value
 
 
@@ -17,12 +18,14 @@ class Capacity:
     """For each symbolic size, the number of elements that its axis has room for, and the true size.
 
     sizes: symbol → its true size, traced. largest: symbol → its largest value. reserved: size → its room, for a size
-    that gets more room than `largest` implies.
+    that gets more room than `largest` implies. differentiable: whether JAX may differentiate the run, so that surplus
+    elements may not affect derivatives either.
     """
 
     sizes: Mapping[str, Any]
     largest: Mapping[str, int]
     reserved: Mapping[Dim, int]
+    differentiable: bool = False
     _true_sizes: dict[Dim, tuple[Any, Any]] = field(default_factory=dict, repr=False, compare=False)
 
     def of(self, dim: Dim) -> int:
@@ -37,9 +40,20 @@ class Capacity:
         # is kept. It may be used only in the trace that made it.
         state, (before, value) = get_opaque_trace_state(), self._true_sizes.get(dim, (None, None))
         if state != before:
+            if not self.knows(dim):
+                raise UnsupportedError("the number of true elements is not known outside of the loop that makes them")
             value = size_as_value(dim, self.sizes)
             self._true_sizes[dim] = state, value
         return value
+
+    def knows(self, dim: Dim) -> bool:
+        """Tells whether the true size is known."""
+        return all(symbol in self.sizes for symbol in symbols_in(dim))
+
+    def learn(self, symbol: str, size: Any) -> None:
+        """Sets the true size of a symbol, which an operation of the program has computed."""
+        self._true_sizes.clear()
+        cast(dict[str, Any], self.sizes)[symbol] = size
 
     def count(self, dim: Dim) -> Any:
         """Returns the true size as an int32, for comparisons with positions."""
@@ -62,6 +76,17 @@ class Padded:
             is_true = positions(array, axis) < capacity.count(sizes[axis])
             array = jnp.where(is_true, array, jnp.asarray(fill, array.dtype))
         return array
+
+
+def guarded(x: Padded, sizes: Sizes, capacity: Capacity) -> Padded:
+    """Returns a value whose surplus elements get no derivative: that of 1/x at a surplus zero, say, is infinite."""
+    if not jnp.issubdtype(x.array.dtype, np.inexact):
+        return x
+    array, without = x.array, lax.stop_gradient(x.array)
+    for axis in sorted(axis for axis in symbolic_axes(sizes) if capacity.knows(sizes[axis])):
+        is_true = positions(array, axis) < capacity.count(sizes[axis])
+        array = jnp.where(is_true, array, without)
+    return Padded(array, x.zeroed)
 
 
 def bind(eqn: Any, arrays: Sequence[Any], capacity: Capacity, zeroed: bool = False, **changed: Any) -> list[Padded]:

@@ -1,9 +1,10 @@
 """Checks of the sizes of results: they fit in memory, and are those that were resolved, in the same symbolic form."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import chex
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -36,6 +37,16 @@ def check_counts(op: str, operand: str, value: Any) -> None:
 def unbounded(op: str, problem: str, result: str, **operands: Any) -> UnboundedError:
     """The error about a size that depends on traced operands. result: of a `size` of n, such as "n rows"."""
     return UnboundedError(op, message(op, problem, **operands), result)
+
+
+def rows_that_begin(inputs: Sequence[Any], attributes: Mapping[str, Any], results: Sequence[Any]) -> Any:
+    """Returns the number of true rows in a table of indices that is padded with -1, for `DataSize`."""
+    return jnp.count_nonzero(results[0][:, 0] >= 0)
+
+
+def rows_that_are_counted(inputs: Sequence[Any], attributes: Mapping[str, Any], results: Sequence[Any]) -> Any:
+    """Returns the number of true rows where the third result has the number for each image, for `DataSize`."""
+    return results[2].sum()
 
 
 def assert_sizes(op: str, y: Any, sizes: Sizes, dtype: Any = None) -> Any:

@@ -2,7 +2,7 @@
 
 __all__ = ["expand_dims", "gather_nd", "is_all_finite", "pad", "range", "trilu", "unfold_tensor", "unique"]
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,7 +19,7 @@ from jaxops.ops.tensor.reshaping import unsqueeze
 from jaxops.ops.tensor.selection import unique as standard_unique
 from jaxops.ops.tensor.triangles import trilu as standard_trilu
 from jaxops.shapes.arithmetic import floored
-from jaxops.signature import Static, Traits, operator
+from jaxops.signature import DataSize, Static, Traits, operator
 from jaxops.static import A, Array, Dim, Sizes, array, is_symbolic, jit_if_concrete, known
 
 TRAITS = Traits(foldable=True)
@@ -128,6 +128,11 @@ def _unfolded(x: Any, axis: int, size: int, step: int, count: Any) -> Any:
     return jnp.moveaxis(jnp.take(x, indices, axis=axis, mode="clip"), axis + 1, -1)
 
 
+def _distinct(inputs: Sequence[Any], attributes: Mapping[str, Any], results: Sequence[Any]) -> Any:
+    return jnp.count_nonzero(results[2])
+
+
+@operator(data_size=DataSize(_distinct, lambda inputs, attributes: inputs[0].shape[0]))
 def unique(x: Array, *, size: Static = None) -> tuple[Array, Array, Array]:
     """Returns the distinct elements of a vector, in the order of their first places.
 

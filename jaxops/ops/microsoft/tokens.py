@@ -2,7 +2,7 @@
 
 __all__ = ["dynamic_time_warping", "murmur_hash3", "n_gram_repeat_block", "tokenizer"]
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ from jaxops.ops.common.result_sizes import bounded_like, unbounded
 from jaxops.ops.common.words import from_words, words_of
 from jaxops.ops.text.regular_expressions import compiled, encoded
 from jaxops.shapes.arithmetic import must_fit
-from jaxops.signature import AllBits, Static, operator
+from jaxops.signature import AllBits, DataSize, Static, operator
 from jaxops.static import Array, Tracer, array, jit_if_concrete
 
 _HASHED = ("int32", "uint32", "int64", "uint64", "float32", "float64")
@@ -209,6 +209,11 @@ def _n_gram_repeat_block(operands: tuple[jax.Array, ...], size: int) -> jax.Arra
     return scores.at[row, lax.slice_in_dim(ids, size - 1, length, axis=1)].min(banned)
 
 
+def _places(inputs: Sequence[Any], attributes: Mapping[str, Any], results: Sequence[Any]) -> Any:
+    return jnp.count_nonzero(results[0][0] >= 0)
+
+
+@operator(data_size=DataSize(_places, lambda inputs, attributes: sum(inputs[0].shape[-2:]) - 1))
 def dynamic_time_warping(input: Array, *, size: Static = None) -> jax.Array:
     """Returns the path of lowest cost through a matrix, from its first element to its last.
 

@@ -12,9 +12,9 @@ from jaxops.attributes import flag, integer
 from jaxops.dtypes import as_traced, canonical, floating
 from jaxops.errors import ShapeError, describe, shape_text
 from jaxops.ops.common.greedy_choice import choose_boxes, ordered_corners, overlap_of
-from jaxops.ops.common.result_sizes import bounded_like, check_counts, unbounded
+from jaxops.ops.common.result_sizes import bounded_like, check_counts, rows_that_begin, unbounded
 from jaxops.shapes.arithmetic import all_agree
-from jaxops.signature import Static, Traits, UpperBound
+from jaxops.signature import DataSize, Static, Traits, UpperBound, operator
 from jaxops.static import Array, Sizes, Tracer, is_static, jit_if_concrete
 
 TRAITS = Traits(precision="exact")
@@ -30,6 +30,7 @@ def _check_scores(boxes: Sizes, scores: Sizes) -> None:
         raise ShapeError(problem)
 
 
+@operator(data_size=DataSize(rows_that_begin, lambda inputs, attributes: inputs[1].size))
 def non_max_suppression(
     boxes: Array,
     scores: Array,

@@ -10,6 +10,7 @@ __all__ = [
     "sparse_fill_empty_rows",
 ]
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -21,10 +22,10 @@ from jaxops.attributes import integer, ints, one_of
 from jaxops.dtypes import accumulation_type, as_traced, integral, is_float, unify
 from jaxops.errors import ArgumentError, ShapeError, describe, shape_text
 from jaxops.ops.common.elementwise import require
-from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts, unbounded
+from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts, rows_that_begin, unbounded
 from jaxops.ops.openvino.suppression import resized
 from jaxops.shapes.arithmetic import must_fit
-from jaxops.signature import SizesResult, Static, Traits, Weight
+from jaxops.signature import DataSize, SizesResult, Static, Traits, Weight, operator
 from jaxops.static import Array, Tracer, jit_if_concrete
 
 TRAITS = Traits(kind="embedding")
@@ -217,6 +218,11 @@ def _of_segments(operands: tuple[Any, ...], count: int) -> Any:
     return assert_sizes(op, y, sizes, table.dtype)
 
 
+def _segments(inputs: Sequence[Any], attributes: Mapping[str, Any], results: Sequence[Any]) -> Any:
+    return jnp.max(as_traced(inputs[1]), initial=-1) + 1
+
+
+@operator(data_size=DataSize(_segments))
 def segment_max(
     data: Array,
     segment_ids: SizesResult[Array],
@@ -269,6 +275,7 @@ def _segment_max(operands: tuple[Any, Any], count: int, lowest: bool) -> Any:
     return assert_sizes(op, jnp.where(filled, y, least if lowest else jnp.zeros_like(least)), sizes, x.dtype)
 
 
+@operator(data_size=DataSize(rows_that_begin))
 def sparse_fill_empty_rows(
     values: Array,
     dense_shape: Static,

@@ -12,11 +12,11 @@ from jax import lax
 from jaxops.attributes import flag, integer, one_of
 from jaxops.dtypes import accumulation_type, floats_of_one_type, integral
 from jaxops.errors import ShapeError, shape_text
-from jaxops.ops.common.result_sizes import bounded_like, check_counts, unbounded
+from jaxops.ops.common.result_sizes import bounded_like, check_counts, rows_that_are_counted, unbounded
 from jaxops.ops.openvino.box_overlaps import overlap, survivors
 from jaxops.ops.openvino.suppression import index_type, resized
 from jaxops.shapes.arithmetic import all_agree
-from jaxops.signature import ElementType, Static, Traits
+from jaxops.signature import DataSize, ElementType, Static, Traits, operator
 from jaxops.static import Array, Tracer, jit_if_concrete
 
 TRAITS = Traits(precision="exact")
@@ -37,6 +37,7 @@ class _Common(NamedTuple):
     one: int
 
 
+@operator(data_size=DataSize(rows_that_are_counted))
 def matrix_nms(
     boxes: Array,
     scores: Array,
@@ -83,6 +84,7 @@ def matrix_nms(
     return _sized(_matrix_nms(operands, how, gaussian_sigma if gaussian else None, post_threshold), how, kind, size)
 
 
+@operator(data_size=DataSize(rows_that_are_counted))
 def multiclass_nms(
     boxes: Array,
     scores: Array,

@@ -20,11 +20,11 @@ from jax import lax
 from jaxops.attributes import flag, integer
 from jaxops.dtypes import accumulation_type, as_traced, floating, floats_of_one_type
 from jaxops.errors import ArgumentError
-from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts, unbounded
+from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts, rows_that_are_counted, unbounded
 from jaxops.ops.openvino.box_overlaps import below, compacted, inside, overlap, survivors
 from jaxops.ops.openvino.suppression import index_type, resized
 from jaxops.shapes.arithmetic import must_fit, smaller
-from jaxops.signature import ElementType, ShapeOnly, Static, Traits
+from jaxops.signature import DataSize, ElementType, ShapeOnly, Static, Traits, operator
 from jaxops.static import Array, Tracer, jit_if_concrete
 
 TRAITS = Traits(precision="exact")
@@ -180,6 +180,7 @@ def _of_one_image(operands: tuple[Any, ...], how: _How) -> tuple[Any, Any]:
     return rows[:, :4], rows[:, 4]
 
 
+@operator(data_size=DataSize(rows_that_are_counted))
 def generate_proposals(
     im_info: Array,
     anchors: Array,

@@ -14,16 +14,20 @@ from jaxops.attributes import element_type, flag, integer, one_of
 from jaxops.dtypes import as_traced, canonical, floating
 from jaxops.errors import DTypeError, ShapeError, describe, shape_text
 from jaxops.ops.common.greedy_choice import choose_boxes, ordered_corners, overlap_of
-from jaxops.ops.common.result_sizes import bounded_like, check_counts, unbounded
+from jaxops.ops.common.result_sizes import bounded_like, check_counts, rows_that_are_counted, unbounded
 from jaxops.ops.openvino.rotated_boxes import rotated_overlaps
 from jaxops.shapes.arithmetic import all_agree
-from jaxops.signature import ElementType, Static, Traits, UpperBound
+from jaxops.signature import DataSize, ElementType, Static, Traits, UpperBound, operator
 from jaxops.static import Array, Sizes, Tracer, jit_if_concrete
 
 TRAITS = Traits(precision="exact")
 BoxEncoding = Literal["corner", "center"]
 
 
+_DATA_SIZE = DataSize(rows_that_are_counted, lambda inputs, attributes: inputs[1].size)
+
+
+@operator(data_size=_DATA_SIZE)
 def non_max_suppression(
     boxes: Array,
     scores: Array,
@@ -64,6 +68,7 @@ def non_max_suppression(
     return _suppressed(boxes, scores, limits, how, output_type, size)
 
 
+@operator(data_size=_DATA_SIZE)
 def nms_rotated(
     boxes: Array,
     scores: Array,

@@ -5,6 +5,7 @@ These are exact outside `jax.jit`. Inside, `size` fixes the size of the result, 
 
 __all__ = ["compress", "nonzero", "unique", "where"]
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -22,7 +23,7 @@ from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_cou
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
-from jaxops.signature import SizesResult, Static, Traits
+from jaxops.signature import DataSize, SizesResult, Static, Traits, operator
 from jaxops.static import A, Array, Tracer, array, beside, is_symbolic, jit_if_concrete, static_array
 
 TRAITS = Traits(foldable=True)
@@ -71,6 +72,11 @@ def _unbounded(op: str, operand: str, value: Any, size: Static, result: str) -> 
     return size is None
 
 
+def _selected(inputs: Sequence[Any], attributes: Mapping[str, Any], results: Sequence[Any]) -> Any:
+    return jnp.count_nonzero(as_traced(inputs[1]))
+
+
+@operator(data_size=DataSize(_selected, lambda inputs, attributes: inputs[1].shape[0]))
 def compress(input: Array, condition: SizesResult[Array], *, axis: int | None = None, size: Static = None) -> Array:
     """The entries along `axis` for which the condition holds; None flattens the input first.
 
@@ -119,6 +125,11 @@ def _places(x: Any, size: int, fill: Any) -> tuple[Any, ...]:
     return jnp.nonzero(x, size=size, fill_value=fill)
 
 
+def _columns(inputs: Sequence[Any], attributes: Mapping[str, Any], results: Sequence[Any]) -> Any:
+    return jnp.count_nonzero(results[0][0] >= 0 if inputs[0].ndim else inputs[0])
+
+
+@operator(data_size=DataSize(_columns, lambda inputs, attributes: inputs[0].size))
 def nonzero(x: Array, *, size: Static = None) -> Array:
     """The indices of the nonzero elements, in row-major order, one column per element.
 
@@ -151,6 +162,16 @@ def _is_not_zero(size: Any) -> bool:
     return not of_sizes.equal(size, 0)
 
 
+def _distinct(inputs: Sequence[Any], attributes: Mapping[str, Any], results: Sequence[Any]) -> Any:
+    return jnp.count_nonzero(results[3])
+
+
+def _most_distinct(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    axis = attributes.get("axis")
+    return inputs[0].size if axis is None else inputs[0].shape[axis]
+
+
+@operator(data_size=DataSize(_distinct, _most_distinct))
 def unique(
     x: Array, *, axis: int | None = None, sorted: int = 1, size: Static = None
 ) -> tuple[Array, Array, Array, Array]:

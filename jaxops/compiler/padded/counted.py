@@ -1,0 +1,36 @@
+"""Results whose size depends on data, as primitives of a traced program that `run_padded` runs.
+
+An operator with a bound computes a padded result and the true size. `counted` gives the result a symbolic size, so
+that what follows is traced for the true elements alone. `padded` is the way back, for values that leave a branch or
+the body of a loop. Neither is ever lowered: the interpreter replaces them.
+"""
+
+from typing import Any
+
+from jaxops.static import Primitive, ShapedArray, Sizes
+
+_COUNTED, _PADDED = Primitive("counted"), Primitive("padded")
+
+
+@_COUNTED.def_abstract_eval
+def _(x: Any, *size: Any, symbol: str, sizes: Sizes) -> ShapedArray:
+    return ShapedArray(sizes, x.dtype)
+
+
+@_PADDED.def_abstract_eval
+def _(x: Any, *, room: Sizes) -> ShapedArray:
+    return ShapedArray(room, x.dtype)
+
+
+def counted(x: Any, size: Any, symbol: str, sizes: Sizes) -> Any:
+    """Returns a padded array as one of symbolic sizes.
+
+    size: the true number that `symbol` stands for, an integer; None if it is not known, so that no operation may leave
+    out the padding.
+    """
+    return _COUNTED.bind(*([x] if size is None else [x, size]), symbol=symbol, sizes=sizes)
+
+
+def padded(x: Any, room: Sizes) -> Any:
+    """Returns an array of symbolic sizes with its surplus elements, as an array of these sizes."""
+    return _PADDED.bind(x, room=room)
