@@ -242,7 +242,7 @@ class ModelError(JaxopsError, ValueError):
 
 
 class PathError(JaxopsError, FileNotFoundError):
-    """A path without a file: nothing is there, or a directory.
+    """A path without a file: nothing is there, or something that is not a file, such as a folder.
 
     >>> import jaxops.onnx
     >>> jaxops.onnx.load("missing.onnx")

@@ -243,10 +243,13 @@ class Model(StateMethods, Inspection):
 
         params: as `model.params`, which is the default. Each weight goes to its place in the file, in the type of the
         file, also after `astype`. Weights of more than 2 GB, and weights that were in a file beside the model, go to a
-        second file.
+        second file, `NAME.onnx.<digest>.data`. An existing model is replaced at once, by renaming, and the data that
+        `save` wrote for it are removed after that. Only the two files of an OpenVINO IR, whose names are fixed, are
+        replaced one after the other. Links are followed, and permissions stay.
         Raises SignatureError for a missing or unknown parameter, ShapeError and DTypeError for one that does not fit,
-        UnsupportedError for a model that was not loaded from a file, PathError for a folder that does not exist, and
-        ArgumentError for an OpenVINO IR whose path does not end in .xml.
+        UnsupportedError for a model that was not loaded from a file, PathError for a folder that does not exist and for
+        a path where something other than a file is, and ArgumentError for an OpenVINO IR whose path does not end in
+        .xml.
 
         >>> import tempfile, jaxops.onnx
         >>> model = jaxops.onnx.load("notebooks/digits.onnx")

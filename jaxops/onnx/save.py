@@ -4,8 +4,9 @@ Everything but the weights stays as it was. A weight goes back to where it came 
 the node that computed it, which becomes a Constant; in subgraphs and function bodies too.
 """
 
+import hashlib
 import os
-import tempfile
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,14 +15,18 @@ import numpy as np
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.external_data_helper import set_external_data, uses_external_data
 
-from jaxops.errors import UnsupportedError
+from jaxops.errors import ModelError, UnsupportedError
+from jaxops.file_replacement import replace, target, unfinished
 from jaxops.frontend.safe_files import Folders
 from jaxops.graph.nodes import Graph
+from jaxops.onnx.open import parsed
 from jaxops.onnx.read import located
 from jaxops.onnx.tensors import LARGEST, tensors_of
 
 # Tensors of fewer bytes stay in the model, as in files that onnx writes. Larger ones begin at a page, to be mapped.
 _SMALL, _PAGE = 1024, 4096
+# The bytes of the digest in the name of a data file.
+_DIGEST = 16
 
 
 def save(
@@ -36,21 +41,25 @@ def save(
     """Writes `proto`, which it changes, with other weights.
 
     folders: where the external data of `proto` is. graph: the model's, which says where each weight belongs. weights:
-    by name, of any type. dtypes: their types in the file. original: the weights that the file has. If the original has
-    external data, or the weights exceed 2 GB, large tensors go to a second file beside the first. Existing files are
-    replaced at the very end.
-    Raises UnsupportedError for a changed weight that the file has no place for.
+    by name, of any type. dtypes: their types in the file. original: the weights that the file has.
+
+    If the original has external data, or the weights exceed 2 GB, large tensors go to a second file beside the first.
+    Its name has a digest of its contents, so that a model that is replaced keeps its own data until the new model has
+    its name; after that, the old data are removed, if `save` wrote them.
+    Raises UnsupportedError for a changed weight that the file has no place for, PathError for a path where something
+    other than a regular file is.
     """
     places = _Places(proto, weights)
     places.find(graph)
     places.check(weights, original)
-    target = Path(path)
+    found = target(path, "save")
+    own = _locations(proto)
     size = sum(weight.nbytes for weight in weights.values())
     beside = size > LARGEST or any(map(uses_external_data, tensors_of(proto)))
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
-        model, data = Path(scratch) / "model", Path(scratch) / "data"
+    with unfinished(found) as scratch:
+        model, data = scratch / "model", scratch / "data"
         with data.open("wb") as file:
-            store = _Store(file, f"{target.name}.data", folders)
+            store = _Store(file, folders)
             for tensor, name in places.found:
                 values = np.asarray(weights[name], dtypes[name], order="C")
                 tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
@@ -60,27 +69,59 @@ def save(
             for tensor in tensors_of(proto):
                 if id(tensor) not in done and uses_external_data(tensor):
                     store.put(tensor, store.original(tensor))
+        location = f"{found.name}.{store.digest.hexdigest()}.data"
+        for tensor in store.tensors:
+            next(entry for entry in tensor.external_data if entry.key == "location").value = location
         model.write_bytes(proto.SerializeToString())
+        old = _own_data(found) - {location}
+        if old & own:  # the model may have been loaded from them, and reads a weight when it is needed
+            list(map(original.__getitem__, original))
         if beside:
-            data.replace(target.with_name(f"{target.name}.data"))
-        model.replace(target)
+            replace(data, target(found.with_name(location), "save"))
+        replace(model, found)
+    for name in old:
+        found.with_name(name).unlink(missing_ok=True)
+
+
+def _own_data(model: Path) -> set[str]:
+    """Returns the names of the data files that `save` wrote for the present file of a model."""
+    name = re.compile(rf"{re.escape(model.name)}\.[0-9a-f]{{{2 * _DIGEST}}}\.data")
+    present = {path.name for path in model.parent.iterdir() if name.fullmatch(path.name)}
+    if not present or not model.exists():
+        return set()
+    try:
+        return present & _locations(parsed(model).proto)
+    except ModelError:  # a file of another kind
+        return set()
+
+
+def _locations(proto: ModelProto) -> set[str]:
+    """Returns the names of the data files of a model."""
+    return {e.value for tensor in tensors_of(proto) for e in tensor.external_data if e.key == "location"}
 
 
 class _Store:
-    """The file beside the model that its large tensors go to."""
+    """The file beside the model that its large tensors go to.
 
-    def __init__(self, file: BinaryIO, location: str, folders: Folders) -> None:
-        self.file = file
-        self.location = location
-        self.folders = folders
+    tensors: those that were put there. digest: of the contents so far.
+    """
+
+    def __init__(self, file: BinaryIO, folders: Folders) -> None:
+        self.file, self.folders = file, folders
+        self.tensors, self.digest = list[TensorProto](), hashlib.blake2b(digest_size=_DIGEST)
 
     def put(self, tensor: TensorProto, data: bytes) -> None:
-        """Writes the data of a tensor; the tensor says where they are."""
-        self.file.write(b"\0" * (-self.file.tell() % _PAGE))
+        """Writes the data of a tensor; the tensor says where they are, but for the name of the file."""
+        self._write(b"\0" * (-self.file.tell() % _PAGE))
         tensor.raw_data = b""  # `set_external_data` asks for this field
-        set_external_data(tensor, self.location, self.file.tell(), len(data))
+        set_external_data(tensor, "", self.file.tell(), len(data))
         tensor.ClearField("raw_data")
+        self._write(data)
+        self.tensors.append(tensor)
+
+    def _write(self, data: bytes) -> None:
         self.file.write(data)
+        self.digest.update(data)
 
     def original(self, tensor: TensorProto) -> bytes:
         """The bytes of a tensor in the original."""

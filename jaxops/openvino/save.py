@@ -6,7 +6,6 @@ that a layer computes from constants becomes a Constant of its own.
 
 import copy
 import os
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 
 from jaxops.dtypes import canonical
 from jaxops.errors import ArgumentError, UnsupportedError
+from jaxops.file_replacement import replace, target, unfinished
 from jaxops.frontend.tensor_file import FileRange
 from jaxops.graph.nodes import Graph, Node
 from jaxops.openvino import texts
@@ -45,20 +45,23 @@ def save(
 
     text: the XML of `opened`. graph: the model's, which says where each weight belongs. weights: by name, of any type.
     dtypes: their types in the model. original: the weights that the file has. sizes: as `read` takes them. ways_back:
-    by name, for a constant in another form, turns its values into the numbers of the file. Existing files are replaced
-    at the very end.
+    by name, for a constant in another form, turns its values into the numbers of the file.
+
+    Existing files are replaced at the very end, the `.bin` first. Their names are fixed, so if the process ends between
+    the two, the old XML stands beside the new `.bin`.
     Raises ArgumentError for a path that does not end in .xml, UnsupportedError for a changed weight that the file has
-    no place for.
+    no place for, PathError for a path where something other than a regular file is.
     """
-    target = Path(path)
-    if target.suffix.lower() != ".xml":
+    if Path(path).suffix.lower() != ".xml":
         raise ArgumentError(
             f"save: an OpenVINO IR is an .xml and a .bin beside it; give a path that ends in .xml, not '{path}'"
         )
     edited = _Edited(opened, ElementTree.fromstring(text))
     _Places(edited, opened, graph, weights, dtypes, original, sizes, ways_back).write()
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
-        xml, data = Path(scratch) / "model.xml", Path(scratch) / "model.bin"
+    # OpenVINO looks for the `.bin` beside the path that it is given, also if that is a link.
+    text_file, data_file = target(path, "save"), target(Path(path).with_suffix(".bin"), "save")
+    with unfinished(text_file) as texts_beside, unfinished(data_file) as data_beside:
+        xml, data = texts_beside / "model.xml", data_beside / "model.bin"
         with data.open("wb") as file:
             for element, content in edited.contents(opened.weights):
                 file.write(b"\0" * (-file.tell() % _ALIGNMENT if content else 0))
@@ -66,8 +69,10 @@ def save(
                 element.set("size", str(len(content)))
                 file.write(content)
         ElementTree.ElementTree(edited.root).write(xml, encoding="utf-8", xml_declaration=True)
-        data.replace(target.with_suffix(".bin"))
-        xml.replace(target)
+        if data_file.exists():  # the model may have been loaded from it, and reads a weight when it is needed
+            list(map(original.__getitem__, original))
+        replace(data, data_file)
+        replace(xml, text_file)
 
 
 class _Edited:

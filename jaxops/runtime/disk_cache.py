@@ -18,7 +18,6 @@ import os
 import pickle
 import platform
 import threading
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from jaxops.compiler.run.prepare_weights import WeightProgram
 from jaxops.compiler.run.repeated_layers import LoweredSegments, SegmentedProgram
 from jaxops.compiler.run.specialized import Specialized
 from jaxops.errors import ArgumentError
+from jaxops.file_replacement import replacing
 from jaxops.graph.nodes import Graph
 from jaxops.host import cores, processor_features
 from jaxops.runtime.model_structure import graph_texts
@@ -179,7 +179,9 @@ class DiskEntry:
         programs = [(program, *map(_structure, trees)) for program, *trees in map(serialize, runs)]
         content = pickle.dumps((prepare, specialized.read, results, wiring, programs))
         try:
-            self._replace(self._checksum(content) + content)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(self.path, "cache") as file:
+                file.write_bytes(self._checksum(content) + content)
         except OSError as error:
             _LOGGER.warning("cache: '%s' cannot be written: %s", self.path, error)
         return _joined(wiring, runs)
@@ -187,16 +189,6 @@ class DiskEntry:
     def _checksum(self, content: Any) -> bytes:
         """Returns the digest of the content and of the key, which is the name of the file."""
         return hashlib.blake2b(content, digest_size=_SIZE, key=self.path.name.encode()).digest()
-
-    def _replace(self, data: bytes) -> None:
-        """Writes the file so that other processes see it complete or not at all."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = self.path.with_suffix(f".{uuid.uuid4().hex}")
-        try:
-            unfinished.write_bytes(data)
-            unfinished.replace(self.path)
-        finally:
-            unfinished.unlink(missing_ok=True)
 
 
 def _loaded(wiring: SegmentedProgram | None, programs: Iterable[tuple[bytes, Any, Any]]) -> Any:

@@ -15,7 +15,7 @@ STANDARD = set(sys.stdlib_module_names)
 ARRAYS = {"jax", "numpy", "ml_dtypes"}
 BASE = {
     *("jaxops.errors", "jaxops.memory", "jaxops.static", "jaxops.symbolic", "jaxops.attributes", "jaxops.dtypes"),
-    *("jaxops.signature", "jaxops.signature_errors", "jaxops.opaque", "jaxops.host"),
+    *("jaxops.signature", "jaxops.signature_errors", "jaxops.opaque", "jaxops.host", "jaxops.file_replacement"),
     *("jaxops.lazy_array", "jaxops.lazy_sequences"),
 }
 FRONT_END = {"jaxops.graph", "jaxops.frontend"} | BASE
@@ -39,6 +39,7 @@ ALLOWED = {
     "jaxops.garbage": set(),
     "jaxops.memory": {"numpy", "jaxops.errors"},
     "jaxops.host": set(),
+    "jaxops.file_replacement": {"jaxops.errors"},
     "jaxops.progress": {"rich", "IPython", "jaxops.errors"},
     "jaxops.static": {"jax", "numpy", "jaxops.errors", "jaxops.memory"}
     | {f"jax._src.{module}.register_exclusion" for module in ("source_info_util", "traceback_util")},

@@ -154,8 +154,14 @@ def test_external_data_stay_beside_the_file(tmp_path):
     expected = model.apply(params, X)
     (tmp_path / "m.onnx.data").unlink()
     agree(tmp_path / "tuned.onnx", expected, {"x": X})
-    assert (tmp_path / "tuned.onnx.data").stat().st_size >= params["w"].nbytes
+    [data] = data_of(tmp_path / "tuned.onnx")
+    assert data.stat().st_size >= params["w"].nbytes
     assert (tmp_path / "tuned.onnx").stat().st_size < 1024
+
+
+def data_of(path):
+    """The data files that `save` wrote for a model, now or earlier."""
+    return sorted(path.parent.glob(f"{path.name}.{'[0-9a-f]' * 32}.data"))
 
 
 def test_a_model_may_be_saved_over_itself(tmp_path):
@@ -165,7 +171,81 @@ def test_a_model_may_be_saved_over_itself(tmp_path):
     expected = model.apply(params, X)
     model.save(path, params)
     agree(path, expected, {"x": X})
-    assert {p.name for p in tmp_path.iterdir()} == {"m.onnx", "m.onnx.data"}
+    assert len(data_of(path)) == 1
+    assert (tmp_path / "m.onnx.data").exists()  # not a name of `save`
+    model.save(path, params)  # read again, and written under the same names
+    agree(path, expected, {"x": X})
+    again, other = jaxops.onnx.load(path), {name: 2 * w for name, w in params.items()}
+    expected, own = again.apply(other, X), again(X)
+    unread = jaxops.onnx.load(path)
+    unread.save(path, other)
+    agree(path, expected, {"x": X})
+    assert len(data_of(path)) == 1
+    np.testing.assert_array_equal(unread(X), own)  # its own weights are still the ones that it was loaded with
+
+
+def test_data_of_other_models_stay(tmp_path):
+    """Only the data that the replaced file names, under a name of `save`, are removed."""
+    path = external_model(tmp_path)
+    model = jaxops.onnx.load(path)
+    first, second = tmp_path / "a.onnx", tmp_path / "b.onnx"
+    model.save(first)
+    model.save(second)
+    [old] = data_of(first)
+    not_named = tmp_path / f"a.onnx.{'0' * 32}.data"
+    not_named.write_bytes(b"mine")
+    model.save(first, tuned(model))
+    assert not old.exists()
+    assert len(data_of(second)) == 1
+    assert not_named.exists()
+    assert (tmp_path / "m.onnx.data").exists()
+    model.save(first, tuned(model))
+    assert len(data_of(first)) == 2
+    first.write_text("not a model")
+    model.save(first)
+    assert len(data_of(first)) == 3  # the file that was replaced names none
+
+
+@pytest.mark.parametrize("renamed", [0, 1])
+def test_a_crash_between_two_steps_leaves_the_old_model(tmp_path, monkeypatch, renamed):
+    """The old model still reads its old data, whichever step was the last."""
+    path = tmp_path / "tuned.onnx"
+    model = jaxops.onnx.load(external_model(tmp_path))
+    params = tuned(model)
+    model.save(path, params)
+    expected, count = model.apply(params, X), iter(range(3))
+    plain = Path.replace
+
+    def crash(file, goal):
+        if next(count) == renamed:
+            raise KeyboardInterrupt
+        return plain(file, goal)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", crash)
+        with pytest.raises(KeyboardInterrupt):
+            model.save(path)
+    agree(path, expected, {"x": X})
+    model.save(path)
+    agree(path, model(X), {"x": X})
+
+
+def test_links_are_followed_and_permissions_stay(tmp_path):
+    path = external_model(tmp_path)
+    model, store = jaxops.onnx.load(path), tmp_path / "store"
+    store.mkdir()
+    link = tmp_path / "link.onnx"
+    link.symlink_to("store/tuned.onnx")
+    for _ in range(2):
+        model.save(link, tuned(model))
+        assert link.is_symlink()
+        assert min(p.name for p in store.iterdir()) == "tuned.onnx"
+        assert len(data_of(store / "tuned.onnx")) == 1
+        agree(store / "tuned.onnx", model.apply(tuned(model), X), {"x": X})
+        np.testing.assert_array_equal(jaxops.onnx.load(link)(X), jaxops.onnx.load(store / "tuned.onnx")(X))
+        (store / "tuned.onnx").chmod(0o600)
+    assert (store / "tuned.onnx").stat().st_mode & 0o777 == 0o600
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
 def test_what_protobuf_cannot_hold_goes_beside(tmp_path, monkeypatch):
@@ -173,7 +253,7 @@ def test_what_protobuf_cannot_hold_goes_beside(tmp_path, monkeypatch):
     shutil.copy(MODELS / "resnet.script.onnx", tmp_path / "m.onnx")
     model, inputs = jaxops.onnx.load(tmp_path / "m.onnx"), inputs_of("resnet")
     model.save(tmp_path / "tuned.onnx")
-    assert (tmp_path / "tuned.onnx.data").exists()
+    assert len(data_of(tmp_path / "tuned.onnx")) == 1
     np.testing.assert_allclose(runtime(tmp_path / "tuned.onnx", inputs)[0], model(**inputs), rtol=1e-4, atol=1e-5)
 
 

@@ -74,6 +74,17 @@ def test_a_model_may_be_saved_over_itself_and_unchanged_weights_are_copied(file,
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model.bin", "model.xml"]
 
 
+def test_a_model_keeps_its_weights_when_its_file_gets_others(file, tmp_path):
+    """Weights are read when they are needed, which may be after the file was replaced."""
+    path = written_files(file, tmp_path)
+    expected, x = np.asarray(load(path)(np.ones((2, 3), "f4"))), np.ones((2, 3), "f4")
+    params = {name: w * 2 for name, w in load(path).params.items()}
+    model = load(path)
+    model.save(path, params)
+    np.testing.assert_array_equal(model(x), expected)
+    assert np.abs(load(path)(x) - expected).max() > 0.01
+
+
 def test_the_path_ends_in_xml(file, tmp_path):
     model = load(written_files(file, tmp_path))
     with pytest.raises(ArgumentError, match=r"give a path that ends in \.xml, not '.*tuned\.onnx'"):

@@ -313,9 +313,7 @@ class TestOfModels:
 
         monkeypatch.setattr(disk_cache, "deserialize_and_load", refused)
         np.testing.assert_array_equal(jaxops.onnx.load(proto, cache=tmp_path)(X).y, expected.y)
-        assert list(map(message, caplog.records)) == [
-            "cannot be loaded, so the model is compiled: of another version"
-        ]
+        assert list(map(message, caplog.records)) == ["cannot be loaded, so the model is compiled: of another version"]
         assert file.stat().st_ino != before
 
     def test_a_model_is_loaded_while_another_thread_compiles(self, tmp_path, proto, monkeypatch):

@@ -1,9 +1,11 @@
 """Barriers keep XLA from rewriting float operations in ways that change their results.
 
 XLA's algebraic simplifier ignores rounding and overflow. It turns (x + c) - d into x + (c - d) for constants c and d,
-(x / b) / c into x / (b * c), and log(exp(x)) into x. A barrier between the two operations prevents that. On a CPU it
-costs nothing before jaxlib 0.11.1, where XLA removes barriers before it fuses loops; later it ends a loop. XLA 0.12
-rewrites quotients alone. There BERT, GPT-2, EfficientNet and MobileNet have as many loops with barriers as without.
+(x / b) / c into x / (b * c), and log(exp(x)) into x. A barrier between the two operations prevents that; what XLA
+removes, such as a sum over an axis of size 1, may stand between them. It also turns x + 0 into x, which differs for
+-0.0, unless a barrier hides the zero. On a CPU a barrier costs nothing before jaxlib 0.11.1, where XLA removes barriers
+before it fuses loops; later it ends a loop. XLA 0.12 rewrites quotients alone. There BERT, GPT-2, EfficientNet and
+MobileNet have as many loops with barriers as without.
 """
 
 import dataclasses
@@ -18,8 +20,9 @@ from jaxops.compiler.ir import Constant, Operation, Program, operation_of
 from jaxops.compiler.primitives import IN_ORDER
 from jaxops.kernels.target import Target
 
-# Operations that move elements, but do not change them.
+# Operations that move elements, but do not change them; and those that change nothing along axes of size 1.
 _BETWEEN = IN_ORDER | {"rev", "slice", "transpose"}
+_ALONG_AXES = {"cummax", "cummin", "cumprod", "cumsum", "reduce_max", "reduce_min", "reduce_prod", "reduce_sum", "sort"}
 _SUMS, _PRODUCTS = {"add", "sub"}, {"mul", "div"}
 _EXPONENTIALS, _SQUARES = {"exp", "exp2", "pow"}, {"integer_pow", "square"}
 
@@ -36,9 +39,9 @@ def keep_order(program: Program, target: Target) -> Program:
         constant = [v in constants for v in operands]
         if all(constant):
             constants |= dict.fromkeys(operation.results, constants[operands[0]] if name in _BETWEEN else None)
-        elif name in _BETWEEN or (name == "add" and _is_nothing(constants.get(operands[1]))):
-            if operands[0] in producers and len(operation.results) == 1:
-                producers[operation.results[0]] = producers[operands[0]]
+        elif (kept := _unchanged(operation, [constants.get(v) for v in operands], types)) is not None:
+            if operands[kept] in producers and len(operation.results) == 1:
+                producers[operation.results[0]] = producers[operands[kept]]
         elif operation.results and _is_float(types[operation.results[0]]):
             before = [None if v in constants else producers.get(v) for v in operands]
             for position in _rewritten(name, before, any(constant)):
@@ -47,6 +50,10 @@ def keep_order(program: Program, target: Target) -> Program:
                 args = lax.optimization_barrier, (operand,), (barrier,), types, operation.scope
                 operations.append(operation_of(*args))
                 operands[position] = barrier
+            for position in _lost_zeros(name, [constants.get(v) for v in operation.operands]):
+                zero = _hidden(operation.operands[position], constants, types, operation.scope)
+                operations += zero
+                operands[position] = zero[-1].results[0]
             producer = _Producer(name, any(constant), len(set(operation.operands)) < len(operands))
             producers.update(dict.fromkeys(operation.results, producer))
         operations.append(dataclasses.replace(operation, operands=tuple(operands)))
@@ -89,13 +96,52 @@ def _rewritten(name: str, producers: Sequence[_Producer | None], constant: bool)
     return []
 
 
-def _is_nothing(constant: Any) -> bool:
-    """Tells whether a constant is -0.0. Operators add it to a quotient to hide the quotient from XLA's simplifier, in
-    programs that do not go through this pass."""
-    if constant is None or np.size(constant) != 1:
-        return False
-    number = np.ravel(constant)[0]
-    return bool(number == 0 and np.signbit(number))
+def _unchanged(operation: Operation, constants: Sequence[Any], types: Sequence[Any]) -> int | None:
+    """Returns the position of the operand whose elements the results have, so that XLA removes the operation.
+
+    constants: the values of the operands; None for all others. Operators add -0.0 to a quotient to hide the quotient
+    from XLA's simplifier, in programs that do not go through this pass.
+    """
+    name, operand = operation.name, operation.operands[0]
+    if name in _BETWEEN:
+        return 0
+    if name in _ALONG_AXES and isinstance(operand, int):
+        params = operation.params
+        axes = params["axes"] if "axes" in params else [params["axis"] if "axis" in params else params["dimension"]]
+        return 0 if all(types[operand].shape[axis] == 1 for axis in axes) else None
+    neutral = {"add": "-0.0", "sub": "0.0", "mul": "1.0", "div": "1.0"}.get(name)
+    if neutral is None:
+        return None
+    found = [position for position, constant in enumerate(constants) if _number(constant) == neutral]
+    return 1 - found[0] if found and (found[0] == 1 or name in ("add", "mul")) else None
+
+
+def _lost_zeros(name: str, constants: Sequence[Any]) -> list[int]:
+    """Returns the positions of constant zeros that XLA drops although they turn -0.0 into 0.0.
+
+    constants: as in `_unchanged`.
+    """
+    if name == "add":
+        return [k for k, constant in enumerate(constants) if _number(constant) == "0.0"]
+    return [1] if name == "sub" and _number(constants[1]) == "-0.0" else []
+
+
+def _hidden(operand: Any, constants: dict[Any, Any], types: list[Any], scope: str) -> list[Operation]:
+    """Returns the operations that make an operand, a constant of one number, behind a barrier."""
+    wanted = types[operand] if isinstance(operand, int) else jax.typeof(operand.value)
+    constant, number = Constant(np.ravel(constants[operand])[0].astype(wanted.dtype)), len(types)
+    types += [jax.typeof(constant.value), wanted]
+    hidden = operation_of(lax.optimization_barrier, (constant,), (number,), types, scope)
+    if not wanted.shape:
+        return [hidden]
+    spread = operation_of(lambda x: lax.broadcast_in_dim(x, wanted.shape, ()), (number,), (number + 1,), types, scope)
+    return [hidden, spread]
+
+
+def _number(constant: Any) -> str:
+    """Returns the text of a constant of one float, which tells 0.0 from -0.0; "" for all other operands."""
+    one_float = constant is not None and np.size(constant) == 1 and _is_float(np.asarray(constant))
+    return str(float(np.ravel(constant)[0])) if one_float else ""
 
 
 def _is_float(type: Any) -> bool:

@@ -33,6 +33,7 @@ from jaxops.ops.common.elementwise import on_sizes, one_of_kind, symbolic
 from jaxops.ops.common.prefix_products import whole_product
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.math.arithmetic import div
+from jaxops.ops.math.exponentials import log
 from jaxops.ops.tensor.inspection import dims
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.signature import StaticInts, Traits, operator
@@ -71,10 +72,6 @@ def _widened(x: Array, real: bool) -> Array:
     if real and not is_float(x.dtype):
         return x.astype(np.float64 if isinstance(x, np.ndarray) else canonical(np.float64))
     return x.astype(accumulation_type(x.dtype), copy=False)
-
-
-def _xp(x: Array) -> Any:
-    return np if isinstance(x, np.ndarray) else lax
 
 
 def _total(x: Array, over: Axes) -> Any:
@@ -166,7 +163,7 @@ def _magnitude(x: Any) -> Any:
 
 
 def _log_total(x: Array, over: Axes) -> Any:
-    return _xp(x).log(_total(x, over))
+    return log(_total(x, over))
 
 
 def _log_total_exp(x: Array, over: Axes) -> Any:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from jaxops.dtypes import as_traced
 from jaxops.errors import ExistsError
+from jaxops.file_replacement import replacing
 
 MODULE, PARAMS, CONSTANTS = "__init__.py", "params.safetensors", "constants.npz"
 # The digests of the other files, in the format of `sha256sum`.
@@ -51,16 +53,18 @@ def write(folder: Path, text: str, params: Mapping[str, Any], constants: Mapping
     from safetensors.flax import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (DIGESTS, CONSTANTS):
-        (folder / name).unlink(missing_ok=True)
-    (folder / MODULE).write_text(text, encoding="utf-8")
-    save_file({name: storable(value) for name, value in params.items()}, folder / PARAMS)
-    if constants:
-        arrays = {name: x.view(stored_as(x.dtype) or x.dtype) for name, x in constants.items()}
-        np.savez(folder / CONSTANTS, allow_pickle=False, **arrays)
-    names = [name for name in (MODULE, PARAMS, CONSTANTS) if (folder / name).exists()]
-    lines = [f"{_digest(folder / name)}  {name}\n" for name in names]
-    (folder / DIGESTS).write_text("".join(lines), encoding="utf-8")
+    names = [MODULE, PARAMS, *([CONSTANTS] if constants else [])]
+    with ExitStack() as stack:  # the digests are the last to get their name
+        written = {name: stack.enter_context(replacing(folder / name, "to_python")) for name in (DIGESTS, *names)}
+        written[MODULE].write_text(text, encoding="utf-8")
+        save_file({name: storable(value) for name, value in params.items()}, written[PARAMS])
+        if constants:
+            arrays = {name: x.view(stored_as(x.dtype) or x.dtype) for name, x in constants.items()}
+            np.savez(written[CONSTANTS], allow_pickle=False, **arrays)
+        lines = [f"{_digest(written[name])}  {name}\n" for name in names]
+        written[DIGESTS].write_text("".join(lines), encoding="utf-8")
+    if not constants:
+        (folder / CONSTANTS).unlink(missing_ok=True)
 
 
 def storable(value: Any) -> Any:

@@ -1,0 +1,63 @@
+"""Replaces files, so that other programs see the old contents or the new ones, never a part.
+
+The new contents are written to a file in the same folder, which then gets the name of the old one. Links are followed:
+the file that they name is replaced. The new file has the permissions of the old one.
+"""
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from jaxops.errors import PathError
+
+
+def target(path: str | os.PathLike[str], caller: str) -> Path:
+    """Returns the file that a path names, after following links; it need not exist. caller: for the message.
+
+    Raises PathError where something else is: a folder, a device, a pipe, a socket, or links in a circle.
+    """
+    try:
+        found = Path(path).resolve()
+        mode = found.stat().st_mode if found.exists() else stat.S_IFREG
+    except (RuntimeError, ValueError, OSError) as error:  # links in a circle, a NUL, too long a name
+        raise PathError(f"{caller}: {os.fspath(path)!r:.200} cannot be looked up: {error!s:.80}") from error
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+        kind = kinds.get(stat.S_IFMT(mode), "a device")
+        raise PathError(f"{caller}: {os.fspath(path)!r} is {kind}, which is not replaced; give the path of a file")
+    return found
+
+
+def replace(written: Path, target: Path) -> None:
+    """Renames a complete file to a target in the same file system. target: as the function `target` returns it."""
+    if target.exists():
+        written.chmod(stat.S_IMODE(target.stat().st_mode))
+    written.replace(target)
+
+
+@contextmanager
+def unfinished(target: Path) -> Iterator[Path]:
+    """Yields a folder beside a target for files that are to be renamed; it has no readers but the user."""
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str], caller: str) -> Iterator[Path]:
+    """Yields a path to write; at the end of the block, that file replaces `path`. An error leaves `path` as it is.
+
+    Raises PathError as `target` does.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with replacing(f"{folder}/notes.txt", "save") as file:
+    ...         written = file.write_text("all of it")
+    ...     Path(folder, "notes.txt").read_text()
+    'all of it'
+    """
+    found = target(path, caller)
+    with unfinished(found) as folder:
+        yield folder / found.name
+        replace(folder / found.name, found)
