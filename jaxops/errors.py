@@ -80,6 +80,11 @@ class SizeError(ShapeError):
     def __str__(self) -> str:
         if not self.symbols:
             return self.problem
+        shown = symbols_in(self.problem, self.needs)
+        named = [f"{symbol} is {name!r}" for symbol, name in self.names.items() if symbol in shown and symbol != name]
+        return self._with_hint() + ("\n  names   " + ", ".join(named) if named else "")
+
+    def _with_hint(self) -> str:
         if self.example:
             fixed = {self.names.get(symbol, symbol): number for symbol, number in self.example.items()}
             return f"{self.problem}\n  hint    fix sizes for which {self.needs}, such as sizes={fixed}{self.apart}"

@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import keyword
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -129,7 +130,7 @@ def _terms(size: str, symbols: Iterable[str]) -> list[str] | None:
     """The names in a sum, difference or product of `symbols` and integers; None for any other text."""
     try:
         tree = ast.parse(size, mode="eval").body
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # a name of any text
         return None
     if not isinstance(tree, ast.BinOp):
         return None
@@ -146,9 +147,11 @@ def _terms(size: str, symbols: Iterable[str]) -> list[str] | None:
 
 def _identifier(name: str) -> str:
     symbol = re.sub(r"\W", "_", name, flags=re.ASCII)
-    symbol = symbol if symbol.isidentifier() else f"d{symbol}"
+    # JAX takes a single underscore for a size that a shape gives.
+    symbol = symbol if symbol.isidentifier() and symbol.strip("_") else f"d{symbol}"
     # In the text of a symbolic size, these names mean operations.
-    return f"{symbol}_" if symbol in ("floordiv", "mod", "max", "min", "non_negative") else symbol
+    is_taken = symbol in ("floordiv", "mod", "max", "min", "non_negative") or keyword.iskeyword(symbol)
+    return f"{symbol}_" if is_taken else symbol
 
 
 def fixed(graph: Graph, sizes: Mapping[str, int]) -> Graph:

@@ -27,7 +27,7 @@ from jaxops.graph.nodes import Value
 from jaxops.lazy_sequences import SplitSequence
 from jaxops.memory import bounded_operands
 from jaxops.opaque import ChosenStrings, Deferred
-from jaxops.static import StaticValue, Tracer, is_concrete, is_static, is_symbolic, tracing
+from jaxops.static import FromSizes, StaticValue, Tracer, is_concrete, is_static, is_symbolic, tracing
 
 
 class InputBinder:
@@ -122,7 +122,7 @@ def to_outputs(outputs: Sequence[Any], formals: Sequence[Value], arguments: Any)
         return outputs[0] if len(outputs) == 1 else named_outputs(names)(*outputs)
     # Symbolic sizes have no dtype, so they get the declared one.
     types = [formal.dtype if formal.dtype in TYPES_OF_SIZES else None for formal in formals]
-    outputs = [as_traced(y, kind) if is_symbolic(y) else y for y, kind in zip(outputs, types, strict=True)]
+    outputs = [as_traced(y, kind) if _is_of_sizes(y) else y for y, kind in zip(outputs, types, strict=True)]
     settled = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(outputs))
     inside = not settled and (tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arguments)))
 
@@ -145,8 +145,13 @@ def to_outputs(outputs: Sequence[Any], formals: Sequence[Value], arguments: Any)
     return traced[0] if len(traced) == 1 else named_outputs(names)(*traced)
 
 
+def _is_of_sizes(y: Any) -> bool:
+    """Returns True for integers that are symbolic sizes, or were computed from them."""
+    return is_symbolic(y) or (isinstance(y, FromSizes) and y.dtype.kind in "iu")
+
+
 def _check_declared(formal: Value, declared: np.dtype, y: Any) -> None:
-    if is_symbolic(y) and declared in TYPES_OF_SIZES:
+    if _is_of_sizes(y) and declared in TYPES_OF_SIZES:
         return
     dtype = np.dtype(np.int64) if is_symbolic(y) else y.dtype
     strings = dtype.kind in "OUST" and declared.kind == "O"

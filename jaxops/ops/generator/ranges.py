@@ -50,8 +50,9 @@ def range(start: Static, limit: Static, delta: Static, *, stash_type: ElementTyp
     first, last, step = (v.reshape(())[()] for v in unify("range", tuple(numbers), ("start ", "limit ", "delta ")))
     if not is_symbolic(step) and step == 0:
         raise ArgumentError("range: `delta` is 0; it must not be 0")
-    if symbolic:
-        return _symbolic(first, last, step)
+    if symbolic:  # symbolic sizes have no type of their own
+        dtype = next((v.dtype for v in numbers if v.dtype != object), np.dtype(np.int64))
+        return _symbolic(first, last, step, dtype)
     dtype = numbers[0].dtype
     if dtype.name in _NARROW:
         first, last, step = (v.astype(work) for v in (first, last, step))
@@ -74,7 +75,7 @@ def _of_floats(operands: tuple[Any, ...], count: Dim) -> Any:
     return lax.iota(np.int32, count).astype(start.dtype) * delta.reshape(()) + start.reshape(())
 
 
-def _symbolic(start: Dim, limit: Dim, delta: Dim) -> Any:
+def _symbolic(start: Dim, limit: Dim, delta: Dim, dtype: np.dtype) -> Any:
     start, limit, delta = (v.item() if isinstance(v, np.generic) else v for v in (start, limit, delta))
     try:
         count = of_sizes.larger(-((start - limit) // delta), 0)
@@ -84,5 +85,5 @@ def _symbolic(start: Dim, limit: Dim, delta: Dim) -> Any:
         return static_array(
             np.array([start + i * delta for i in builtins.range(count)], object), np.array(start, object)
         )
-    kind = canonical(np.int64)
+    kind = canonical(dtype)
     return lax.iota(kind, count) * jnp.asarray(delta, kind) + jnp.asarray(start, kind)

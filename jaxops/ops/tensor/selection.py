@@ -45,7 +45,10 @@ def where(condition: A, x: A, y: A) -> A:
     test = array(beside(values[0], "where", "condition", condition))
     require("where", "boolean", test)
     if not (isinstance(test, np.ndarray) and isinstance(values[0], np.ndarray)):
-        test, values = as_traced(test), tuple(as_traced(v) for v in values)
+        # A condition on sizes is traced: sizes then take the type of the other operand.
+        dtypes = [array(v).dtype for v in (x, y) if not is_symbolic(array(v))]
+        dtype = dtypes[0] if len(dtypes) == 1 else None
+        test, values = as_traced(test), tuple(as_traced(v, dtype) for v in values)
     return _where((test, *values))
 
 

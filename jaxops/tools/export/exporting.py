@@ -1,5 +1,6 @@
 """Exports a graph as a `jax.export.Exported`: one program for many sizes."""
 
+import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -47,7 +48,7 @@ def export(
     meanings = names_of.symbols(inputs)
     constraints_asked: list[str] = []
     for name, meaning in sizes.items():
-        meanings[name], constraints = _read(name, meaning)
+        meanings[name], constraints = _read(name, meaning, meanings[name])
         constraints_asked += constraints
     names_of.check_limits(inputs, {name: int(text) for name, text in meanings.items() if text.isdigit()})
     constraints_asked += names_of.constraints(inputs, meanings)
@@ -168,8 +169,11 @@ def _python_name(name: str) -> str:
     return name if name.isidentifier() else "**{" + repr(name) + ": …}"
 
 
-def _read(name: str, meaning: int | str) -> tuple[str, list[str]]:
-    """Splits a text such as `"s <= 512, s >= 2"` into the size `s` and its constraints."""
+def _read(name: str, meaning: int | str, symbol: str) -> tuple[str, list[str]]:
+    """Splits a text such as `"s <= 512, s >= 2"` into the size `s` and its constraints.
+
+    symbol: the identifier for the name, which may stand in the text itself.
+    """
     if isinstance(meaning, int) and not isinstance(meaning, bool):
         return str(meaning), []
     if not isinstance(meaning, str) or not meaning.strip():
@@ -179,7 +183,9 @@ def _read(name: str, meaning: int | str) -> tuple[str, list[str]]:
     size, constraints = "", []
     # A comma inside parentheses separates the arguments of max(…) and the like.
     for part in re.split(r",(?![^(]*\))", meaning):
-        left, *comparison = (item.strip() for item in _COMPARISON.split(part))
+        left, *comparison = (
+            symbol if item.strip() == name and not name.isdigit() else item.strip() for item in _COMPARISON.split(part)
+        )
         size = size or left
         if not comparison:
             continue
@@ -189,6 +195,9 @@ def _read(name: str, meaning: int | str) -> tuple[str, list[str]]:
         strict = {"<": ("<=", " - 1"), ">": (">=", " + 1")}
         sign, more = strict.get(sign, (sign, ""))
         constraints.append(f"{left} {sign} {right}{more}")
+    reserved = [text for text in symbols_in(size, *constraints) if keyword.iskeyword(text)]
+    if reserved:
+        raise ArgumentError(f"sizes: '{name}' is {meaning!r}; '{reserved[0]}' is a word of Python, so take another name")
     return size, constraints
 
 
