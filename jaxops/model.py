@@ -12,6 +12,7 @@ import jax.export
 from jaxops.errors import ArgumentError, PathError, UnsupportedError
 from jaxops.graph.data_dependence import expected_cuts
 from jaxops.graph.declared_sizes import separated
+from jaxops.graph.host_part import divided_at_load
 from jaxops.graph.nodes import Graph, Tensor
 from jaxops.graph.origin import Origin
 from jaxops.graph.parameters import Choice, prepare, renamed
@@ -45,8 +46,9 @@ class Model(StateMethods, Inspection):
     `jax.jit(lambda model, x: model(x))(model, x)` works. It can be copied and pickled.
 
     inputs, outputs: the name, dtype and shape of each, with names for symbolic sizes. An input whose `static` is not
-    empty must be a NumPy value, and each new value compiles the model again. An input that `decides` which branch runs
-    may be a NumPy value or a Python number, so that only that branch is compiled, or a JAX array.
+    empty must be a NumPy value. The model is compiled again if another size follows from it: where a size is the largest
+    of its numbers, for each new maximum. An input that `decides` which branch runs may be a NumPy value or a Python
+    number, so that only that branch is compiled, or a JAX array.
     graph: the nodes. opsets: the version of each set of operators. x64: whether the model runs with 64-bit types.
 
     >>> import jaxops.onnx, numpy as np
@@ -92,6 +94,9 @@ class Model(StateMethods, Inspection):
         self._origin, self._weights = origin, Weights(self._tensors, self._shardings)
         facts = {v.name: bool(v.static) for v in formals}
         self.x64: bool = x64 if isinstance(x64, bool) else x64(self.graph, self._tensors, facts)
+        parts = None if self.x64 or isinstance(x64, bool) else divided_at_load(self.graph, formals)
+        if parts is not None:
+            self.x64 = x64(parts.program, self._tensors, facts | parts.facts)
         self._function = self._function_by(runner or GraphRunner(LIMIT.get()))
         self._expected_cuts = expected_cuts(self._function.part(), facts)
 

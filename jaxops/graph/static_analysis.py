@@ -62,13 +62,13 @@ class StaticInputs:
             needs = dict(outputs)
             for node in reversed(graph.nodes):
                 needed = {name: needs[name] for name in node.outputs if name and name in needs}
-                for name, need in self._of_node(node, needed).items():
+                for name, need in self.of_node(node, needed).items():
                     needs.setdefault(name, need)
             self._walked[key] = needs
             self.of[graph] = {**needs, **self.of.get(graph, {})}
         return self._walked[key]
 
-    def _of_node(self, node: Node, needed: Mapping[str, Need]) -> Needs:
+    def of_node(self, node: Node, needed: Mapping[str, Need]) -> Needs:
         """Returns the inputs of a node that must be static, given `needed`, its outputs that must be static."""
         if node.body is not None:
             formals = [value.name for value in node.body.outputs]

@@ -195,8 +195,11 @@ class GraphRunner:
         complete = stop.value == len(graph.nodes)
         # In a complete run, a `Deferred` stays: `to_outputs` makes the list of dictionaries that it stands for.
         local = unwrap(values, deferred=not complete)
-        if not complete or any(name not in local for name in graph.output_names):
+        if not complete:
             local, params = {**unwrap(inputs), **local}, named_arrays(params)
+        elif missing := [name for name in graph.output_names if name not in local]:
+            local |= unwrap({name: inputs[name] for name in missing if name in inputs})
+            params = named_arrays(params)
         if complete:
             outputs = _outputs(graph, local, params)
             if ours and part and fast_inputs and rng is None:

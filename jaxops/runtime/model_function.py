@@ -19,6 +19,7 @@ from jaxops.progress import progress
 from jaxops.runtime.arguments import InputBinder, to_outputs, undeferred
 from jaxops.runtime.auto_axes import is_on_mesh
 from jaxops.runtime.compiled_pieces import GraphRunner
+from jaxops.runtime.host_part import HostParts
 from jaxops.runtime.parameter_values import matched
 from jaxops.runtime.specialized_pair import Pair, specialize
 from jaxops.runtime.x64 import in_64_bits, is_on, x64_on
@@ -46,7 +47,7 @@ class ModelFunction:
         x64: bool,
     ) -> None:
         self._binder, self._tensors, self.runner, self.x64 = InputBinder(inputs, defaults), tensors, runner, x64
-        self._parts, self._warned = Parts(graph), list[bool]()
+        self._parts, self._host_parts, self._warned = Parts(graph), HostParts(), list[bool]()
 
     def again(self) -> "ModelFunction":
         """Returns a copy without prepared values. It shares the compiled programs."""
@@ -157,7 +158,9 @@ class ModelFunction:
         arguments, graph = (weights, values, rng), self.part(outputs)
 
         def run(weights: Any, values: Any, rng: Any) -> Any:
-            results = self.runner.call(graph, values, weights, rng, fast_inputs=fast_inputs)
+            # `Model.x64` counts on it that the host computes nothing for other outputs.
+            part, operands = (graph, values) if outputs or tracing() else self._host_parts.divide(graph, values)
+            results = self.runner.call(part, operands, weights, rng, fast_inputs=fast_inputs)
             return to_outputs(results, graph.outputs, arguments)
 
         if self.x64 and not is_on():
