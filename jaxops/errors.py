@@ -307,8 +307,14 @@ def describe(value: Any) -> str:
         name = "int64"  # symbolic sizes
     text = f"{name}[{','.join(map(str, shape))}]"
     if isinstance(value, np.ndarray | np.generic):
-        return f"{text} {np.array2string(np.asarray(value), threshold=8, edgeitems=3)}" if value.size <= 8 else text
+        shown = {"object": _short, "numpystr": _short}
+        return f"{text} {np.array2string(np.asarray(value), formatter=shown)}" if value.size <= 8 else text
     return text
+
+
+def _short(element: Any) -> str:
+    """An element of an array of strings or symbolic sizes."""
+    return f"{element[:40]!r}…" if isinstance(element, str) and len(element) > 40 else repr(element)
 
 
 def _is_sequence(value: Any) -> bool:

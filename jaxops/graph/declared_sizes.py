@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import keyword
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,12 @@ from jaxops.errors import ArgumentError, SignatureError
 from jaxops.graph.nodes import Graph, Limits, Value
 from jaxops.static import Dim
 from jaxops.symbolic import size_of_text
+
+# What an expression consists of: names, integers, signs. Python's parser runs out of its stack for long texts.
+_EXPRESSION = re.compile(r"(?:[^\W\d]\w*+|\d++(?!\w)|[\s()+*-])++")
+_LONGEST = 400
+# The product of the numbers in it is smaller, as JAX may compute sizes in 32 bits.
+_LARGEST = 2**31
 
 
 def named(values: Sequence[Value]) -> tuple[Value, ...]:
@@ -128,6 +135,8 @@ def expression(size: str, values: Mapping[str, Dim]) -> Dim:
 
 def _terms(size: str, symbols: Iterable[str]) -> list[str] | None:
     """The names in a sum, difference or product of `symbols` and integers; None for any other text."""
+    if len(size) > _LONGEST or not _EXPRESSION.fullmatch(size):
+        return None
     try:
         tree = ast.parse(size, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # a name of any text
@@ -142,7 +151,8 @@ def _terms(size: str, symbols: Iterable[str]) -> list[str] | None:
             isinstance(node, ast.Constant) and type(node.value) is int
         ):
             return None
-    return terms
+    numbers = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    return terms if math.prod(filter(None, numbers)) < _LARGEST else None
 
 
 def _identifier(name: str) -> str:

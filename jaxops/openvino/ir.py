@@ -16,6 +16,8 @@ VERSIONS = (10, 11)
 DEEPEST_BODY = 32
 _DEEPEST = 16 + 3 * DEEPEST_BODY
 _FIRST_PIECE = 1 << 16
+# The elements that a net, or a layer, has once.
+_ONCE = {"layers", "edges", "data", "input", "output", "back_edges", "port_map", "then_port_map", "else_port_map"}
 # A larger number of digits than any id, size or offset has.
 _LONGEST_NUMBER = 20
 _COMMA = re.compile(r"(?<!\\),")
@@ -101,6 +103,7 @@ class _Parser:
         self._root: Net | None = None
         self._nets: list[Net] = []
         self._layers: list[Layer] = []  # the open layers; each but the first is in a body of the one before it
+        self._parts: list[set[str]] = []  # the elements inside each open net and layer, of those that occur once
         self._ports: list[Port] = []
         self._text: list[str] | None = None
         self._open: list[Mapping[str, Callable[[Mapping[str, str]], Any]]] = [{"net": self._net}]
@@ -157,15 +160,26 @@ class _Parser:
             raise self._problem(f"its elements nest deeper than {_DEEPEST}; at most {DEEPEST_BODY} bodies may nest")
         if len(self._open) == 1 and name != "net":
             raise self._problem(f"not an OpenVINO IR: its root is <{name[:40]}>, not <net>")
-        handle = self._open[-1].get(name)
-        self._open.append((handle and handle(attributes)) or {})
+        inside = self._open[-1]
+        handle = inside.get(name)
+        if handle and name in _ONCE and (inside is self._in_net or inside is self._in_layer):
+            if name in self._parts[-1]:
+                owner = self._layers[-1].title if self._layers else "the model"
+                raise self._problem(f"{owner} has two <{name}>")
+            self._parts[-1].add(name)
+        opened = (handle and handle(attributes)) or {}
+        if opened is self._in_net or opened is self._in_layer:
+            self._parts.append(set())
+        self._open.append(opened)
 
     def _end(self, name: str) -> None:
         inside = self._open.pop()
-        if name == "layer" and inside is self._in_layer:
+        if inside is self._in_layer:
             self._layers.pop()
+            self._parts.pop()
         elif inside is self._in_net:
             self._nets.pop()
+            self._parts.pop()
         elif self._text is not None:
             self._ports[-1].sizes.append(self._number("".join(self._text), "<dim>"))
             self._text = None

@@ -3,6 +3,7 @@
 from __future__ import annotations  # see `takes_options`
 
 import functools
+import re
 import os
 from collections.abc import Mapping
 from typing import Unpack
@@ -18,6 +19,8 @@ from jaxops.openvino.ir import Net
 from jaxops.openvino.open import Readable, open_ir
 from jaxops.openvino.origin import Origin
 from jaxops.openvino.read import read
+
+_OPSET = re.compile(r"opset(\d{1,9})", re.ASCII)
 
 
 @takes_options
@@ -71,5 +74,5 @@ def load(
 
 def opsets(net: Net) -> Mapping[str, int]:
     """Returns the newest opset that a layer names."""
-    numbers = [int(layer.version[5:]) for layer in net.layers if layer.version[5:].isdigit()]
+    numbers = [int(found[1]) for layer in net.layers if (found := _OPSET.fullmatch(layer.version))]
     return {"openvino": max(numbers, default=1)}

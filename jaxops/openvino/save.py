@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
+from xml.parsers import expat
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def save(
         raise ArgumentError(
             f"save: an OpenVINO IR is an .xml and a .bin beside it; give a path that ends in .xml, not '{path}'"
         )
-    edited = _Edited(opened, ElementTree.fromstring(text))
+    edited = _Edited(opened, _tree(text))
     _Places(edited, opened, graph, weights, dtypes, original, sizes, ways_back).write()
     # OpenVINO looks for the `.bin` beside the path that it is given, also if that is a link.
     text_file, data_file = target(path, "save"), target(Path(path).with_suffix(".bin"), "save")
@@ -73,6 +74,16 @@ def save(
             list(map(original.__getitem__, original))
         replace(data, data_file)
         replace(xml, text_file)
+
+
+def _tree(text: bytes) -> Element:
+    """Reads XML as a tree. A colon in a name means nothing here, as in `parse`."""
+    builder, parser = ElementTree.TreeBuilder(), expat.ParserCreate()
+    parser.buffer_text = True
+    parser.StartElementHandler, parser.EndElementHandler = builder.start, builder.end
+    parser.CharacterDataHandler = builder.data
+    parser.Parse(text, True)
+    return builder.close()
 
 
 class _Edited:
@@ -152,7 +163,9 @@ class _Edited:
         for layer in self.root.iter("layer"):
             if layer.get("type", "").lower() not in ("const", "constant"):
                 continue
-            data = _data(layer)
+            data = layer.find("data")
+            if data is None:  # of a layer that nothing reads
+                continue
             subject = f"{self._where}: layer {layer.get('id')} '{layer.get('name')}'"
             if data in self.values:
                 content = _bytes(self.values[data], element_type(data.get("element_type", ""), subject))
@@ -163,7 +176,9 @@ class _Edited:
                     continue
                 shared[key] = data
                 start, count = (texts.integer(number, subject) for number in key)
-                content = FileRange(weights.file, range(start, start + count)).read() if weights.size else b""
+                # A layer that nothing reads may have a place outside of the weights.
+                within = range(max(start, 0), min(start + count, weights.size))
+                content = FileRange(weights.file, within).read() if within else b""
                 content += b"\0" * (count - len(content) if len(content) < count <= 1 else 0)
             yield data, content
 

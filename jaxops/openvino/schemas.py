@@ -156,6 +156,10 @@ def classes() -> list[str]:
     return list(_tables()[0])
 
 
+# The number of an opset has fewer digits; Python reads no number of thousands.
+_LONGEST_NUMBER = 9
+
+
 @functools.cache
 def opset_of(version: str, op_type: str) -> int | None:
     """Returns the opset that a layer's version names; None for an extension. Raises UnsupportedError for others."""
@@ -163,9 +167,9 @@ def opset_of(version: str, op_type: str) -> int | None:
     if version in ("experimental", "extension"):
         return 6 if lowered in _IN_EXTENSIONS else None
     number = version.removeprefix("opset")
-    if version == number or not number.isdigit():
+    if version == number or not (number.isascii() and number.isdigit()):
         return None
-    if int(number) not in _tables()[1]:
+    if len(number) > _LONGEST_NUMBER or int(number) not in _tables()[1]:
         raise UnsupportedError(f"{op_type}: {version:.20}: jaxops knows opsets 1 to {newest_opset()}")
     return 2 if number == "1" and lowered in _IN_OPSET_1 else int(number)
 

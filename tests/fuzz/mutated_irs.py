@@ -23,7 +23,7 @@ from jaxops.errors import UnsupportedError
 from jaxops.openvino import ops, schemas
 from jaxops.openvino.registry import find
 
-KINDS = ("text", "weights", "layers", "numbers", "edges", "operations")
+KINDS = ("text", "weights", "layers", "numbers", "edges", "operations", "structure")
 # Types that single files do not have: strings, bits and floats of 8 bits.
 _LEFT_OUT = {"string_tensor_pack", "string_tensor_unpack", "binary_convolution", "fake_convert"}
 _NUMBERS = ("0", "1", "-1", "2", "3", "7", "100", "2147483647", "4294967296", "1099511627776", "9223372036854775807")
@@ -238,7 +238,66 @@ def _edge(rng: random.Random, root: Element, donor: Element) -> str:
     return _set(element, name, rng.choice([other.get(n, "") for other, n in places]))
 
 
+_CONTAINERS = ("layers", "edges", "data", "input", "output", "rt_info", "body", "port_map", "back_edges", "dim", "port")
+
+
+def _container(rng: random.Random, root: Element, donor: Element) -> str:
+    """An element that others are in: doubled, emptied, divided in two, moved, in a namespace or under another name."""
+    pairs = [(parent, child) for parent, child in _parents(root) if child.tag in _CONTAINERS]
+    if not pairs:
+        return "no container"
+    (parent, child), how = rng.choice(pairs), rng.randrange(7)
+    if how == 0:
+        parent.insert(rng.randrange(len(parent) + 1), copy.deepcopy(child))
+        return f"<{child.tag}> doubled"
+    if how == 1:
+        for part in list(child):
+            child.remove(part)
+        return f"<{child.tag}> emptied"
+    if how == 2:
+        other = Element(child.tag, dict(child.attrib))
+        for part in list(child)[len(child) // 2 :]:
+            child.remove(part)
+            other.append(part)
+        parent.insert(rng.randrange(len(parent) + 1), other)
+        return f"<{child.tag}> divided"
+    if how == 3:
+        parent.remove(child)
+        rng.choice(list(root.iter())).append(child)
+        return f"<{child.tag}> moved"
+    if how == 4:
+        name = rng.choice(("xmlns", "xmlns:a", "a:b", "xml:lang", "id", "é"))
+        rng.choice((root, parent, child)).set(name, rng.choice(("", "urn:x", "1")))
+        return f"{name} in <{child.tag}>"
+    if how == 5:
+        child.tag = rng.choice((f"a:{child.tag}", *_CONTAINERS))
+        return f"<{child.tag}> in the place of another"
+    parent.append(Element("rt_info"))
+    parent[-1].append(copy.deepcopy(rng.choice(pairs)[1]))
+    return f"<{parent[-1][0].tag}> in an <rt_info>"
+
+
+def _unread(rng: random.Random, root: Element, donor: Element) -> str:
+    """A layer that nothing reads."""
+    nets = list(root.iter("layers"))
+    layers = list(donor.iter("layer"))
+    if not nets or not layers:
+        return "no layers"
+    layer = copy.deepcopy(rng.choice(layers))
+    layer.set("id", str(rng.randrange(1000, 2000)))
+    layer.set("type", rng.choice(("Const", "Constant", layer.get("type", ""))))
+    data = layer.find("data")
+    if data is not None:
+        for name in rng.sample(("offset", "size", "shape", "element_type"), 2):
+            data.set(name, rng.choice((*_NUMBERS, *_WORDS)))
+        if rng.random() < 0.2:
+            layer.remove(data)
+    rng.choice(nets).append(layer)
+    return f"a {layer.get('type')} that nothing reads"
+
+
 _STEPS = {
+    "structure": (_container, _container, _unread),
     "layers": (_another_type, _another_type, _attribute, _attribute, _element),
     "numbers": (_number, _number, _number, _attribute),
     "edges": (_edge, _edge, _element),

@@ -56,8 +56,10 @@ def paths(graph: Graph) -> Paths:
     result, used = Paths(), _Taken()
     # Names that are paths come first; a derived path that equals one of them gets a suffix.
     for name in sorted(uses.of, key=lambda name: given_paths[name] is None):
-        guessed = [path for use in uses.of[name] if (path := _path_of(name, use, uses))]
-        result.names[name] = used.unique(given_paths[name] or next(iter(guessed), name))
+        guesses = (_path_of(name, use, uses) for use in uses.of[name])
+        guessed = [path for path in guesses if path and is_module_path(path)]
+        plain = name if is_module_path(name) else name.replace(".", "_")
+        result.names[name] = used.unique(given_paths[name] or next(iter(guessed), plain))
     for name, path in result.names.items():
         further = dict.fromkeys(alias for alias in uses.aliases.get(name, []) if path_in_name(alias))
         further |= dict.fromkeys(_modules(name, path, uses))
