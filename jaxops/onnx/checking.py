@@ -4,13 +4,14 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 
-from jaxops.errors import JaxopsError, ModelError, UnsupportedError
+from jaxops.errors import JaxopsError, UnsupportedError
 from jaxops.frontend.operator_check import Check, Row, Status
 from jaxops.graph.nodes import Graph, Node
 from jaxops.onnx.bind import with_body
 from jaxops.onnx.lenient import TolerantOperator, opset_of, tolerant
 from jaxops.onnx.open import Readable
 from jaxops.onnx.read import function, read
+from jaxops.onnx.registry import NOT_STANDARD
 from jaxops.onnx.schemas import newest_opset
 from jaxops.onnx.unbound import Function, OperatorName, Reference, Source
 
@@ -53,9 +54,12 @@ class _Counting:
             self.add(asked, None, "local")
             self.function(asked, self.functions[asked])
             return
+        if (asked.domain, asked.name) in NOT_STANDARD:
+            self.add(asked, None, "function")
+            return
         try:
             operator = tolerant(asked.name, asked.domain, opset_of(asked.domain, asked.name, opsets))
-        except (UnsupportedError, ModelError) as error:
+        except UnsupportedError as error:
             self.add(asked, None, "missing", _first(error, asked))
             return
         version, items = operator.schema.since, node.attributes.items()
