@@ -263,7 +263,7 @@ def test_a_split_18_without_a_number_of_pieces():
         opset(18).Split(X, n_outputs=3)
 
 
-def test_the_erfc_of_tf2onnx(tmp_path):
+def test_the_erfc_of_tf2onnx():
     """No operator of ONNX, but in each transformer of Keras."""
     proto = build(node("Erfc", ["x"], ["y"]))
     model, x = load(proto), np.array([[-6, 0, 0.5], [5, np.inf, np.nan]], np.float32)
@@ -273,15 +273,14 @@ def test_the_erfc_of_tf2onnx(tmp_path):
     np.testing.assert_allclose(slope, -2 / np.sqrt(np.pi) * np.exp(-(x[:1] ** 2)), rtol=1e-5)
     assert not hasattr(opset(23), "Erfc")
     assert not check(proto).missing
-    assert pickle.loads(pickle.dumps(model))(x).tolist() == pytest.approx(model(x).tolist(), nan_ok=True)
-    model.to_python(tmp_path / "net")
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model))(x), model(x))
     with pytest.raises(DTypeError, match="erfc: "):
         load(build(node("Erfc", ["x"], ["y"]), inputs=[info("x", [1], INT)]))(np.ones(1, np.int64))
     with pytest.raises(UnsupportedError, match="not in opset 18"):
         load(build(node("Erfcx", ["x"], ["y"])))
 
 
-def test_a_domain_that_is_neither_known_nor_imported(tmp_path):
+def test_a_domain_that_is_neither_known_nor_imported():
     proto = build(node("Twice", ["x"], ["y"], domain="my.domain"))
     problem = (
         r"Twice: the model does not import an opset of domain 'my.domain'[\s\S]*operators=\{\('my.domain', 'Twice'\)"
