@@ -160,11 +160,24 @@ class StaticError(JaxopsError, TypeError):
     reshape: `shape` must be known while tracing, but it is traced
     """
 
+    def __init__(self, text: str, hint: str = "") -> None:
+        """hint: for a caller of the operator. A user of a model, who has a file alone, gets another one."""
+        super().__init__(text, hint)
+        self.text, self.hint, self.node = text, hint, ""
+
+    def __str__(self) -> str:
+        of_model = (
+            "call the model outside `jax.jit`: model(…) computes the value first, and then runs the rest; if it "
+            "follows from inputs that stay the same, load(path, values={name: value}) fixes them"
+        )
+        return f"{self.text}\n  hint    {of_model if self.node else self.hint}" if self.hint else self.text
+
 
 class UnboundedError(StaticError):
     """A result whose size depends on traced data, of an operator that takes a fixed `size` for it.
 
-    node: the node of a loaded model that makes the result; empty where a caller calls the operator.
+    node, operator: the node of a loaded model that makes the result, and its operator; empty where a caller calls the
+    operator.
 
     >>> import jax, jaxops as jo
     >>> try:
@@ -176,21 +189,27 @@ class UnboundedError(StaticError):
 
     def __init__(self, op: str, text: str, result: str) -> None:
         """text: of the error, without a hint. result: the result of `n` for the size, such as "n rows"."""
-        super().__init__(op, text, result)
-        self.op, self.text, self.result = op, text, result
-        self.node = ""
+        super().__init__(text)
+        self.args = op, text, result
+        self.op, self.result = op, result
+        self.operator = ""
 
     def __str__(self) -> str:
         if self.node:
+            more = (
+                f"; {{{self.operator!r}: n}} bounds each {self.operator}, and model.cuts lists all nodes to bound. Or "
+                "load(path, values={name: value}) with the inputs that decide the size, if they stay the same"
+            )
             alternative = (
                 f"call the model outside `jax.jit`, or load(path, bounds={{{self.node!r}: n}}), which makes it"
             )
         else:
+            more = ""
             alternative = (
                 "call it outside `jax.jit`, as a loaded model does in `model(…)`, or give `size`: "
                 f"{self.op}(…, size=n) returns"
             )
-        return f"{self.text}\n  hint    {alternative} {self.result}"
+        return f"{self.text}\n  hint    {alternative} {self.result}{more}"
 
 
 class SignatureError(JaxopsError, TypeError):
@@ -267,6 +286,13 @@ class ExistsError(JaxopsError, FileExistsError):
     Traceback (most recent call last):
     jaxops.errors.ExistsError: to_python: the folder ... was not written by to_python...
     """
+
+
+# The note of an error about two branches that no program can hold. A model adds the input that decides.
+BOTH_BRANCHES = (
+    "the condition of this If is traced, so both branches are compiled; if a model input decides it, give that input "
+    "as a NumPy value, or fix it: load(path, values={name: value})"
+)
 
 
 def shape_text(sizes: Sequence[Any]) -> str:

@@ -171,7 +171,7 @@ def test_an_unknown_output_says_where_the_names_are():
 def test_a_traced_shape_can_be_fixed():
     proto = model("main (float[N] x, int64[K] s) => (float[M] y) { y = Reshape(x, s) }")
     reshaped = load(proto)
-    with pytest.raises(StaticError, match=r"(?s)input 's' must be known while tracing.*load\(path, values={'s': …}\)"):
+    with pytest.raises(StaticError, match=r"(?s)input 's' must be known while tracing.*values={'s': value}\)"):
         jax.jit(reshaped.apply)({}, jnp.ones(6), jnp.array([2, 3]))
     assert jax.jit(load(proto, values={"s": [2, 3]}).apply)({}, jnp.ones(6)).shape == (2, 3)
 

@@ -148,7 +148,7 @@ def _check(name: str, nodes: Sequence[Node]) -> None:
     listed = f"{', '.join(map(repr, operators))}, or the nodes {', '.join(map(repr, list(names)[:_SHOWN]))}{more}"
     allowed = f"\n  hint    bounds can have: {listed}" if names else "; no node of the model can have a bound"
     if named:
-        raise ArgumentError(f"`bounds`: {named[0].title} has no size that depends on data{allowed}")
+        raise ArgumentError(f"`bounds`: {named[0].title} takes no bound: it does not find its size itself{allowed}")
     close = near(name, [*names, *operators])
     raise ArgumentError(f"`bounds`: the model has no node and no operator '{name}'{close}{allowed}")
 

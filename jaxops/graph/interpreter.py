@@ -16,6 +16,7 @@ from jaxops.errors import (
     JaxopsError,
     SignatureError,
     SizeError,
+    StaticError,
     TooLargeError,
     UnboundedError,
     UnsupportedError,
@@ -211,8 +212,10 @@ def _attempt(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: A
     except _OF_JAX as error:
         symbolic = _symbolic_sizes(inputs)
         if isinstance(error, (JaxopsError, *UNKNOWN)) or not (symbolic or isinstance(error, Undecided)):
-            if isinstance(error, UnboundedError) and values is not None:  # values is None for a call of one operator
-                error.node = error.node or node.label
+            if isinstance(error, StaticError) and not error.node and values is not None:
+                error.node = node.label  # values is None for a call of one operator
+                if isinstance(error, UnboundedError):
+                    error.operator = node.operator.name
             error.add_note(_context(node, inputs))
             raise
         problem = open_question(node.operator.name, str(error).partition("\n")[0], symbolic)

@@ -27,7 +27,7 @@ from jaxops.onnx.functions import calls, resolved
 from jaxops.onnx.gradient_node import with_differentiated
 from jaxops.onnx.lenient import opset_of, tolerant
 from jaxops.onnx.read import function
-from jaxops.onnx.registry import Operator, find
+from jaxops.onnx.registry import NOT_STANDARD, Operator, find
 from jaxops.onnx.schemas import newest_opset
 from jaxops.onnx.unbound import Function, OperatorName, Source
 from jaxops.onnx.validate import domain_of
@@ -138,11 +138,11 @@ class _Binder:
         }
         asked: OperatorName = node.operator
         if (asked.domain, asked.name) in self.custom:
-            custom = self.custom[asked.domain, asked.name]
-            custom.check_node(node.inputs, attributes)
-            return dataclasses.replace(node, operator=custom, attributes=attributes)
+            return _calling(node, self.custom[asked.domain, asked.name], attributes)
         if asked in self.functions:
             return self.call(node, asked, attributes)
+        if (asked.domain, asked.name) in NOT_STANDARD:
+            return _calling(node, NOT_STANDARD[asked.domain, asked.name], attributes)
         try:
             operator = tolerant(asked.name, asked.domain, opset_of(asked.domain, asked.name, opsets))
             operator.check_arity([bool(name) for name in node.inputs], len(node.outputs))
@@ -244,6 +244,12 @@ class _Binder:
         for reason in binder.missing.reasons:
             self.missing.add(f"{reason}, in the body of {node.operator.version}", node.label)
         return bound
+
+
+def _calling(node: Node, operator: CustomOperator, attributes: Mapping[str, Any]) -> Node:
+    """A node bound to a function of which only the signature is known."""
+    operator.check_node(node.inputs, attributes)
+    return dataclasses.replace(node, operator=operator, attributes=attributes)
 
 
 def _frozen(value: Any) -> Any:

@@ -4,13 +4,17 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 
-from jaxops.errors import JaxopsError, ModelError, UnsupportedError
+import numpy as np
+
+from jaxops.errors import DTypeError, JaxopsError, UnsupportedError
 from jaxops.frontend.operator_check import Check, Row, Status
+from jaxops.frontend.schema import formal_of
 from jaxops.graph.nodes import Graph, Node
 from jaxops.onnx.bind import with_body
 from jaxops.onnx.lenient import TolerantOperator, opset_of, tolerant
 from jaxops.onnx.open import Readable
 from jaxops.onnx.read import function, read
+from jaxops.onnx.registry import NOT_STANDARD
 from jaxops.onnx.schemas import newest_opset
 from jaxops.onnx.unbound import Function, OperatorName, Reference, Source
 
@@ -39,23 +43,30 @@ class _Counting:
         self.functions = source.functions
         self.counts: Counter[Row] = Counter()  # how often each row occurs; `Check.of` writes it into the row
         self.walked: set[OperatorName] = set()
-        self.graph(source.graph, source.opsets)
+        types = {value.name: value.dtype for value in source.graph.inputs if value.kind == "tensor"}
+        types |= {name: tensor.dtype for name, tensor in source.graph.initializers.items()}
+        self.graph(source.graph, source.opsets, {name: dtype for name, dtype in types.items() if dtype is not None})
 
-    def graph(self, graph: Graph, opsets: Mapping[str, int]) -> None:
+    def graph(self, graph: Graph, opsets: Mapping[str, int], types: dict[str, np.dtype] | None = None) -> None:
+        """types: the known element types of tensors, which each node adds to."""
+        types = {} if types is None else types
         for node in graph.nodes:
-            self.node(node, opsets)
+            self.node(node, opsets, types)
             for inner in node.subgraphs.values():
                 self.graph(inner, opsets)
 
-    def node(self, node: Node, opsets: Mapping[str, int]) -> None:
+    def node(self, node: Node, opsets: Mapping[str, int], types: dict[str, np.dtype]) -> None:
         asked: OperatorName = node.operator
         if asked in self.functions:
             self.add(asked, None, "local")
             self.function(asked, self.functions[asked])
             return
+        if (asked.domain, asked.name) in NOT_STANDARD:
+            self.add(asked, None, "function")
+            return
         try:
             operator = tolerant(asked.name, asked.domain, opset_of(asked.domain, asked.name, opsets))
-        except (UnsupportedError, ModelError) as error:
+        except UnsupportedError as error:
             self.add(asked, None, "missing", _first(error, asked))
             return
         version, items = operator.schema.since, node.attributes.items()
@@ -64,9 +75,11 @@ class _Counting:
         hint = ""
         try:
             attributes = operator.complete(attributes)
-            with_body(dataclasses.replace(node, operator=operator, attributes=attributes))
-        except UnsupportedError as error:
-            status, hint = "missing", _first(error, asked)
+            bound = dataclasses.replace(node, operator=operator, attributes=attributes)
+            with_body(bound)
+            _check_types(bound, types)
+        except (UnsupportedError, DTypeError) as error:
+            status, hint = "missing", _first(error, asked).removeprefix(f"{operator.version}: ")
         except JaxopsError:
             pass  # the node has another fault, which `load` reports
         if status == "missing" and operator.proto is not None:
@@ -98,6 +111,31 @@ class _Counting:
 
     def add(self, asked: OperatorName, version: int | None, status: Status, hint: str = "") -> None:
         self.counts[Row(asked.name, asked.domain or "ai.onnx", version, 0, status, hint)] += 1
+
+
+@dataclasses.dataclass(frozen=True)
+class _Typed:
+    """A tensor of which only the element type is known."""
+
+    dtype: np.dtype
+    shape: tuple[str, ...] = ("…",)
+
+
+def _check_types(node: Node, types: dict[str, np.dtype]) -> None:
+    """Adds the element types of a node's outputs. Raises DTypeError for inputs of a type that the operator lacks."""
+    operator: TolerantOperator = node.operator
+    known = [types.get(name) for name in node.inputs]
+    if all(dtype is not None or not name for name, dtype in zip(node.inputs, known, strict=True)):
+        operator.check([None if dtype is None else _Typed(dtype) for dtype in known])
+    schema = operator.schema
+    # Where the schema leaves the type of an output open, `output_types` gives the likely one, which does not do here.
+    certain = {formal_of(schema.inputs, k).kind for k, dtype in enumerate(known) if dtype is not None}
+    stated = bool(list(schema.stated_types(node.attributes)))
+    outputs = zip(node.outputs, schema.outputs, operator.output_types(node, known), strict=False)
+    for name, formal, dtype in outputs:
+        is_certain = formal.kind in certain or stated or len(schema.element_types(formal.types)) == 1
+        if name and is_certain and dtype is not None and all(kind.startswith("tensor(") for kind in formal.types):
+            types[name] = dtype
 
 
 def _first(error: Exception, asked: OperatorName) -> str:

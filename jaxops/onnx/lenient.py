@@ -2,8 +2,9 @@
 
 These are: nodes out of order; a scalar where the standard says 1-D; int32 where it says int64; an enumerated value that
 a later version of the operator adds; a Constant of a type that a later version has; an opset that is not imported; an
-operator that onnxruntime runs before the standard has it, or after the standard dropped it; and, in the reader, an
-exact repeat of an initializer. A model without any of these is read as it is.
+operator that onnxruntime runs before the standard has it, or after the standard dropped it; an operator that the
+standard never had, though its name says all; a Split-18 that leaves the number of pieces to that of its outputs; and,
+in the reader, an exact repeat of an initializer. A model without any of these is read as it is.
 """
 
 import functools
@@ -13,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from jaxops.attributes import axis as resolve_axis
 from jaxops.dtypes import as_traced, canonical
-from jaxops.errors import ModelError
+from jaxops.errors import ShapeError, UnsupportedError
 from jaxops.frontend.schema import Formal
 from jaxops.frontend.versions import newest
 from jaxops.onnx.registry import Operator, adapters, find
@@ -81,8 +83,13 @@ class TolerantOperator(Operator):
         return frozenset(i for i, formal in formals if Operator.taken_types(self, formal) == _INT64)
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
-        """Calls the operator; a scalar becomes 1-D and int32 becomes int64 where the version asks for that."""
+        """Calls the operator; a scalar becomes 1-D and int32 becomes int64 where the version asks for that.
+
+        A Split with neither lengths nor `num_outputs` gives an equal piece for each output.
+        """
         operands = list(inputs)
+        if self.name == "Split" and "num_outputs" in self.parameters and all(x is None for x in operands[1:]):
+            attributes = {**attributes, "num_outputs": _pieces(operands[0], attributes, n_outputs)}
         for position, value in enumerate(operands):
             if value is None:
                 continue
@@ -94,6 +101,20 @@ class TolerantOperator(Operator):
                 elif canonical(np.int64) != np.int32:  # else it stands for int64 already
                     operands[position] = as_traced(value, np.int64)
         return super().call(operands, attributes, n_outputs=n_outputs, rng=rng)
+
+
+def _pieces(data: Any, attributes: Mapping[str, Any], n_outputs: int) -> int:
+    """The number of pieces of a Split without lengths."""
+    if attributes.get("num_outputs") is None:
+        size = data.shape[resolve_axis("split", attributes["axis"], data.ndim)]
+        remainder = size % n_outputs
+        if isinstance(remainder, int) and remainder:
+            raise ShapeError(
+                f"split: an axis of size {size} does not divide into {n_outputs} equal outputs; the node needs the "
+                "lengths `split`, or `num_outputs`"
+            )
+        return n_outputs
+    return attributes["num_outputs"]
 
 
 @functools.cache
@@ -111,11 +132,11 @@ def tolerant(op_type: str, domain: str, opset: int) -> TolerantOperator:
 def opset_of(domain: str, name: str, opsets: Mapping[str, int]) -> int:
     """Returns the opset of a domain in a model, or the newest opset if the model does not import the domain.
 
-    Raises ModelError if jaxops does not know that domain either.
+    Raises UnsupportedError if jaxops does not know that domain either.
     """
     if domain in opsets:
         return opsets[domain]
     newest_version = newest_opset(domain)
     if not newest_version:
-        raise ModelError(f"{name}: the model does not import an opset of domain '{domain}'")
+        raise UnsupportedError(f"{name}: the model does not import an opset of domain '{domain}'")
     return newest_version

@@ -22,6 +22,7 @@ Readable: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | 
 
 
 _OF_TORCH = "\n  hint    export the PyTorch module: load(torch.onnx.export(module, (x,), dynamo=True))"
+_OF_ORT = "\n  hint    it is a file of onnxruntime's own format (.ort); load the .onnx file from which it was made"
 # Hints for files of other formats, by the end of their names.
 _HINTS = {".xml": "\n  hint    jaxops.openvino.load reads OpenVINO IRs", ".pt": _OF_TORCH, ".pth": _OF_TORCH}
 
@@ -122,5 +123,6 @@ def _proto(data: bytes, where: str) -> onnx.ModelProto:
     try:
         return onnx.load_model_from_string(data)
     except DecodeError as error:
-        hint = _HINTS.get(Path(where).suffix.lower(), "")
+        # The identifier of onnxruntime's own format, a FlatBuffer.
+        hint = _OF_ORT if data[4:8] == b"ORTM" else _HINTS.get(Path(where).suffix.lower(), "")
         raise ModelError(f"{where}: not an ONNX model, or a truncated one: {error}{hint}") from error

@@ -11,10 +11,12 @@ from typing import Any
 
 from jaxops import ops
 from jaxops.errors import UnsupportedError
+from jaxops.frontend.custom_operators import CustomOperator
 from jaxops.frontend.schema_operator import SchemaOperator
 from jaxops.frontend.versions import Versions, by_type, newest
 from jaxops.onnx.schemas import OnnxSchema, find_schema
 from jaxops.ops import microsoft, ml, preview, training
+from jaxops.ops.math.exponentials import erfc
 
 # Domain → the module with its functions.
 DOMAINS: dict[str, ModuleType] = {
@@ -24,6 +26,9 @@ DOMAINS: dict[str, ModuleType] = {
     "ai.onnx.preview.training": training,
     "com.microsoft": microsoft,
 }
+# Operators that the standard never had, but whose names say all: only `load` takes them. tf2onnx copies TensorFlow's
+# Erfc into its files.
+NOT_STANDARD = {("", "Erfc"): CustomOperator("Erfc", "", erfc)}
 VERSIONS = Versions("jaxops.onnx.versions")
 version, adapters = VERSIONS.version, VERSIONS.adapters
 

@@ -43,6 +43,7 @@ class InputBinder:
         self._formals = {value.name: value for value in (*defaults, *inputs)}
         self._aliases = {alias: value.name for value in inputs for alias in value.aliases}
         self._required = [value.name for value in inputs if value.kind != "optional"]
+        self.deciding = [value.name for value in inputs if value.decides]
         self._takes_map = bool(inputs) and inputs[0].kind == "map"
         axes_by_name: dict[str, list[tuple[str, int]]] = {}
         for value in self._formals.values():
@@ -230,11 +231,16 @@ def to_operand(formal: Value, value: Any) -> Any:
             f"input '{formal.name}' must be known while tracing, but {describe(value)} is traced\n"
             f"  needed  {formal.static}\n"
             f"  hint    give it as a NumPy array; under jax.jit close over it or use static_argnames; or fix it: "
-            f"load(path, values={{'{formal.name}': …}})"
+            f"load(path, values={{{formal.name!r}: {_example(formal)}}})"
         )
     # With x64 off, a JAX array of 32 bits may represent a 64-bit input; a static value gets the 64 bits back.
     # A copy, as the program keeps it, and the caller may write into the original.
     return StaticValue(np.array(value, formal.dtype))
+
+
+def _example(formal: Value) -> str:
+    """A value for an input in a hint."""
+    return "True" if formal.dtype == bool and not any(d != 1 for d in formal.shape or ()) else "value"
 
 
 def _numbers(formal: Value, value: Any) -> np.ndarray:

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from jaxops.errors import ArgumentError, StaticError, describe, near
 from jaxops.graph.nodes import Graph
 from jaxops.runtime.arguments import to_operand
@@ -31,6 +33,8 @@ def with_values(graph: Graph, values: Mapping[str, Any]) -> Graph:
         formal = formals[name]
         if formal.kind != "tensor":
             raise ArgumentError(f"`values`: input '{name}' is not a tensor: {formal}")
+        if np.ndim(value) == 0 and formal.shape and all(d == 1 for d in formal.shape):
+            value = np.reshape(value, formal.shape)  # a flag, which exporters declare as a list of one
         fixed[name] = to_operand(dataclasses.replace(formal, static="`values` of load"), value).value
     return dataclasses.replace(
         graph,

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from jaxops.compiler.part_of_program import as_one_operation, may_be_one_operation
-from jaxops.errors import SignatureError, describe
+from jaxops.errors import BOTH_BRANCHES, ShapeError, SignatureError, describe
 from jaxops.graph.interpreter import is_long
 from jaxops.graph.liveness import Parts
 from jaxops.graph.nodes import Graph, Tensor, Value
@@ -160,7 +160,14 @@ class ModelFunction:
         def run(weights: Any, values: Any, rng: Any) -> Any:
             # `Model.x64` counts on it that the host computes nothing for other outputs.
             part, operands = (graph, values) if outputs or tracing() else self._host_parts.divide(graph, values)
-            results = self.runner.call(part, operands, weights, rng, fast_inputs=fast_inputs)
+            try:
+                results = self.runner.call(part, operands, weights, rng, fast_inputs=fast_inputs)
+            except (ShapeError, SignatureError) as error:
+                deciding = self._binder.deciding
+                if deciding and BOTH_BRANCHES in getattr(error, "__notes__", ()):
+                    fixed = f"load(path, values={{{deciding[0]!r}: True}})"
+                    error.add_note(f"input '{deciding[0]}' may decide it: {fixed}, or False, loads one branch")
+                raise
             return to_outputs(results, graph.outputs, arguments)
 
         if self.x64 and not is_on():

@@ -276,8 +276,8 @@ WRONG = [
     ({"at": 2.0}, r"'at' is 2\.0; it must be"),
     ({"Nonzero": 2}, r"no operator 'Nonzero'; similar: 'NonZero'\n  hint    bounds can have: 'NonZero', or "),
     ({"nowhere": 2}, r"no operator 'nowhere'\n.*'NonZero', or the nodes 'all', 'at'$"),
-    ({"rows": 2}, r"Gather 'rows' has no size that depends on data\n.*'NonZero', or the nodes 'all', 'at'$"),
-    ({"Expand": 2}, "Expand 'y' has no size that depends on data"),
+    ({"rows": 2}, r"Gather 'rows' takes no bound: it does not find its size itself\n.*'NonZero', or the nodes 'all', "),
+    ({"Expand": 2}, "Expand 'y' takes no bound: it does not find its size itself; no node"),
 ]  # fmt: skip
 
 

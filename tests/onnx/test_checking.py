@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 from graphs import build, function, info, node, tensor
-from onnx import helper
+from onnx import TensorProto, helper
 
 from jaxops.errors import ModelError, UnsupportedError
 from jaxops.onnx import bind, carried, check, checking, lenient, load
@@ -144,3 +144,19 @@ def test_an_unknown_operator_of_one_processor_is_told():
 
 def test_a_carried_model_is_whole():
     assert check(carried("light_resnet50")).missing == ()
+
+
+def test_an_element_type_that_an_operator_lacks():
+    """The first call of such a model would be a DTypeError."""
+    booleans = build(node("Relu", ["x"], ["y"]), inputs=[info("x", ["N"], TensorProto.BOOL)])
+    (row,) = check(booleans).missing
+    assert (row.operator, row.hint[:31]) == ("Relu", "input 0 `X` is bool[…]; this ve")
+    late = build(
+        node("Cast", ["x"], ["b"], to=TensorProto.INT32), node("Add", ["x", "b"], ["c"]), node("Relu", ["c"], ["y"])
+    )
+    (row,) = check(late).missing
+    assert row.operator == "Add"
+    assert "inputs `A` and `B` must have one element type (T), got tensor(float) and tensor(int32)" in row.hint
+    assert "1 operator with 1 node is missing" in str(check(late))
+    fits = build(node("Cast", ["x"], ["b"], to=TensorProto.FLOAT), node("Add", ["x", "b"], ["y"]))
+    assert not check(fits).missing

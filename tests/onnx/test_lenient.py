@@ -1,5 +1,8 @@
 """What `load` accepts beyond the text of an opset, as onnxruntime does, and `opset(n)` does not."""
 
+import math
+import pickle
+
 import jax
 import numpy as np
 import onnxruntime
@@ -7,8 +10,8 @@ import pytest
 from graphs import IN, OUT, build, function, info, model, node, tensor
 from onnx import TensorProto, helper
 
-from jaxops.errors import ArgumentError, DTypeError, ModelError, ShapeError, SignatureError
-from jaxops.onnx import load, opset
+from jaxops.errors import ArgumentError, DTypeError, ModelError, ShapeError, SignatureError, UnsupportedError
+from jaxops.onnx import check, load, opset
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
 INT, BOOL = TensorProto.INT64, TensorProto.BOOL
@@ -247,6 +250,46 @@ def test_a_signal_without_its_last_axis(tmp_path, monkeypatch):
 
 
 # Declared shapes
+
+
+def test_a_split_18_without_a_number_of_pieces():
+    """One equal piece for each output; onnxruntime runs it where it does not know the sizes at load."""
+    outputs = [info(name, None) for name in "abc"]
+    proto = build(node("Split", ["x"], ["a", "b", "c"], axis=-1), inputs=[info("x", None)], outputs=outputs)
+    agrees(proto, X)
+    with pytest.raises(ShapeError, match="an axis of size 2 does not divide into 3 equal outputs; the node needs"):
+        load(proto)(X[:, :2])
+    with pytest.raises(SignatureError, match="give either the lengths `split` or `num_outputs`"):
+        opset(18).Split(X, n_outputs=3)
+
+
+def test_the_erfc_of_tf2onnx():
+    """No operator of ONNX, but in each transformer of Keras."""
+    proto = build(node("Erfc", ["x"], ["y"]))
+    model, x = load(proto), np.array([[-6, 0, 0.5], [5, np.inf, np.nan]], np.float32)
+    expected = [[2, 1, math.erfc(0.5)], [math.erfc(5), 0, np.nan]]
+    np.testing.assert_allclose(model(x), expected, rtol=1e-5)
+    slope = jax.grad(lambda x: model.apply({}, x).sum())(x[:1])
+    np.testing.assert_allclose(slope, -2 / np.sqrt(np.pi) * np.exp(-(x[:1] ** 2)), rtol=1e-5)
+    assert not hasattr(opset(23), "Erfc")
+    assert not check(proto).missing
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model))(x), model(x))
+    with pytest.raises(DTypeError, match="erfc: "):
+        load(build(node("Erfc", ["x"], ["y"]), inputs=[info("x", [1], INT)]))(np.ones(1, np.int64))
+    with pytest.raises(UnsupportedError, match="not in opset 18"):
+        load(build(node("Erfcx", ["x"], ["y"])))
+
+
+def test_a_domain_that_is_neither_known_nor_imported():
+    proto = build(node("Twice", ["x"], ["y"], domain="my.domain"))
+    problem = (
+        r"Twice: the model does not import an opset of domain 'my.domain'[\s\S]*operators=\{\('my.domain', 'Twice'\)"
+    )
+    with pytest.raises(UnsupportedError, match=problem):
+        load(proto)
+    assert [row.hint for row in check(proto).missing] == ["the model does not import an opset of domain 'my.domain'"]
+    twice = load(proto, operators={("my.domain", "Twice"): lambda x: x + x})
+    np.testing.assert_array_equal(twice(X), 2 * X)
 
 
 def test_shapes_that_are_declared_as_unknown():

@@ -22,7 +22,10 @@ def random_key(op: str, rng: Any, seed: float | None) -> Any:
     if rng is not None:
         return rng
     if seed is None:
-        raise ArgumentError(f"{op}: it needs a random key; pass `rng`, such as jax.random.key(0), or a number `seed`")
+        raise ArgumentError(
+            f"{op}: it needs a random key; pass `rng`, such as jax.random.key(0), or a number `seed` where the "
+            "operator itself is called"
+        )
     return jax.random.key(np.float32(seed).view(np.uint32))
 
 

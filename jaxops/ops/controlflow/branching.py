@@ -9,7 +9,7 @@ import jax.numpy as jnp  # noqa: F401 - the doctests use it
 import numpy as np  # noqa: F401 - the doctests use it
 from jax import lax
 
-from jaxops.errors import ShapeError, SignatureError, amount
+from jaxops.errors import BOTH_BRANCHES, ShapeError, SignatureError, amount
 from jaxops.ops.controlflow.state import carried, condition, difference, value_text
 from jaxops.signature import Subgraph
 from jaxops.static import FromSizes
@@ -48,10 +48,7 @@ def if_(cond: Any, then_branch: Branch, else_branch: Branch) -> tuple[Any, ...]:
         return lax.cond(chosen, traced("then_branch", then_branch), traced("else_branch", else_branch))
     except (ShapeError, SignatureError) as error:
         if not isinstance(cond, FromSizes):
-            error.add_note(
-                "the condition of this If is traced, so both branches are compiled; if a model input decides it, "
-                "give that input as a NumPy value, or fix it: load(path, values={…})"
-            )
+            error.add_note(BOTH_BRANCHES)
             raise
         raise cond.problem(
             "if_: `cond` must be static, because the branches differ in shape or need some sizes to be equal"

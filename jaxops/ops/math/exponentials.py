@@ -70,3 +70,9 @@ def erf(input: Array) -> jax.Array:
     Array([0.], dtype=float32)
     """
     return lax.erf(*floating("erf", input=input))
+
+
+@operator(foldable=False, kind="activation")
+def erfc(x: Array) -> jax.Array:
+    """1 - erf(x), exact where erf(x) is near 1. Not an operator of ONNX: some converters write it into their files."""
+    return lax.erfc(*floating("erfc", x=x))

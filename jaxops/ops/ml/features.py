@@ -17,6 +17,7 @@ from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError,
 from jaxops.opaque import ChosenStrings
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.ml.scores import rows
+from jaxops.ops.nn.flattening import flatten
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.arithmetic import must_agree
 from jaxops.signature import operator
@@ -91,9 +92,9 @@ def _joined_sizes(op: str, sizes: list[Sizes], widths: tuple[int, ...] | None) -
 def feature_vectorizer(x: Sequence[Array], *, inputdimensions: Ints | None = None) -> jax.Array:
     """The columns of all inputs side by side, as float32.
 
-    x: one or more of (rows, columns), or (columns,) for one row; real numbers. inputdimensions: static, how many
-    columns each input has in the result: surplus ones are cut off and zeros fill missing ones, as in onnxruntime; None
-    keeps them. Returns float32 (rows, sum of inputdimensions).
+    x: one or more of (rows, columns), or (columns,) for one row; real numbers. Further axes are joined to the columns,
+    as in onnxruntime. inputdimensions: static, how many columns each input has in the result: surplus ones are cut off
+    and zeros fill missing ones, as in onnxruntime; None keeps them. Returns float32 (rows, sum of inputdimensions).
     Raises ShapeError for inputs that do not fit, ArgumentError for negative widths, SignatureError without inputs.
     Source: ONNX ai.onnx.ml.FeatureVectorizer, opset 1.
 
@@ -103,7 +104,7 @@ def feature_vectorizer(x: Sequence[Array], *, inputdimensions: Ints | None = Non
     op = "feature_vectorizer"
     if not len(x):
         raise SignatureError(f"{op}: there are no inputs; at least one is needed")
-    parts = [rows(op, part) for part in x]
+    parts = [rows(op, flatten(part) if part.ndim > 2 else part) for part in map(array, x)]
     widths = None if inputdimensions is None else ints(op, "inputdimensions", inputdimensions)
     if widths is not None and min(widths, default=0) < 0:
         raise ArgumentError(f"{op}: `inputdimensions` is {widths}; numbers of columns must not be negative")

@@ -236,7 +236,11 @@ def combined(trees: Trees, votes: Votes, x: jax.Array, targets: int, how: str) -
     """The weights of the leaves of each row, combined: (rows, targets); and where a leaf votes for a target.
 
     how: SUM, AVERAGE, MIN or MAX. A target without a vote has 0. They are float32, or float64 if x or a weight is.
+    With one target, the first vote of a leaf counts, as in onnxruntime; with several, its votes for one are combined.
     """
+    if targets == 1:
+        _, first = np.unique(votes.leaves, return_index=True)
+        votes = Votes(votes.leaves[first], votes.targets[first], votes.weights[first])
     wide = np.float64 in (x.dtype, votes.weights.dtype)
     dtype = canonical(np.float64 if wide else np.float32)
     start, ufunc = {"MIN": (np.inf, np.minimum), "MAX": (-np.inf, np.maximum)}.get(how, (0, np.add))

@@ -138,7 +138,8 @@ def tree_ensemble_regressor(
     outcome. The first node of a tree is its root. NaN follows the true branch where missing_value_tracks_true is 1,
     else the outcome of the comparison. target_…: the weights of leaves, each with its tree, its node and a target in
     [0, n_targets). n_targets: None is one more than the greatest target. A target without a leaf has 0; AVERAGE divides
-    by the number of trees.
+    by the number of trees. The standard does not say what several weights of a leaf for one target mean: they are
+    combined, but with n_targets = 1 the first one counts, as in onnxruntime.
     Comparisons are exact, whatever the dtypes of x and the values.
     Raises ShapeError, ArgumentError for attributes that do not fit each other.
     Source: ONNX ai.onnx.ml.TreeEnsembleRegressor, opsets 1–3. onnxruntime applies a transform to one target only if it
@@ -215,7 +216,8 @@ def tree_ensemble_classifier(
       weight is negative, the second is chosen where s > 0.5, and the scores are (1 - s, s); else it is chosen where
       s > 0, and they are (-s, s). LOGISTIC gives the logistic of (-s, s) in both cases; SOFTMAX is not applied.
     - Two classes, and votes for the second only: the scores are (0, s), and the same bounds of s choose the second.
-    - One class: the label is 1 where the score is above 0, else 0, as an integer or a string.
+    - One class: the label is 1 where the score is above 0, else 0, as an integer or a string; of several weights of a
+      leaf the first one counts.
     If both of two classes have votes, the greatest score decides, as with more classes and as the standard says;
     onnxruntime only checks if the score of the second is above 0.
     Raises SignatureError without labels, ShapeError, ArgumentError for attributes that do not fit each other.

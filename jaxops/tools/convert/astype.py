@@ -34,12 +34,13 @@ _LINEAR = (ops.add, ops.sub, ops.mul, ops.div, ops.neg, ops.einsum)
 class Converting(WrappedOperator):
     """An operator whose floating-point operands are converted first.
 
-    wide: whether it computes in float32. ends: whether its outputs are outputs of the model, which get the narrow type.
+    wide: whether it computes in float32. ends: whether its outputs are outputs of the model, which get the narrow type;
+    a static one that another node reads keeps its own. last: whether no node reads its outputs.
     """
 
-    def __init__(self, inner: Any, dtype: np.dtype, wide: bool, ends: bool = False) -> None:
+    def __init__(self, inner: Any, dtype: np.dtype, wide: bool, ends: bool = False, last: bool = False) -> None:
         super().__init__(inner)
-        self.dtype, self.wide, self.ends = dtype, wide, ends
+        self.dtype, self.wide, self.ends, self.last = dtype, wide, ends, last
 
     @property
     def label(self) -> str:
@@ -64,7 +65,9 @@ class Converting(WrappedOperator):
         }
         operands = self.converted(inputs, lambda x: isinstance(x, jax.Array), as_type)
         outputs = self.inner.call(operands, converted_attributes, n_outputs=n_outputs, rng=rng)
-        return jax.tree.map(lambda y: _traced_as(y, self.dtype), tuple(outputs)) if self.ends else outputs
+        if not self.ends:
+            return outputs
+        return jax.tree.map(lambda y: (as_type if self.last else _traced_as)(y, self.dtype), tuple(outputs))
 
     def body(self, node: Node, inputs: Sequence[Any]) -> Graph | None:
         """The graph that defines the operator for these types, converted in the same way."""
@@ -142,10 +145,13 @@ class _Walk:
             exact = _exact(graph, self.tensors)
             self.exact.update(graph.params[name] for node in exact for name in node.inputs if name in graph.params)
             wide = exact | _spelled_out(graph) if self.keep is None else exact
-            nodes = tuple(self._node(node, node in wide, ends) for node in graph.nodes)
+            read = frozenset(name for node in graph.nodes for name in (*node.inputs, *_captured(node)))
+            nodes = tuple(self._node(node, node in wide, ends, read) for node in graph.nodes)
+            returned = ends - read
             values = {
                 "inputs": tuple(self.value(v) for v in graph.inputs),
                 "outputs": tuple(self.value(v) for v in graph.outputs),
+                "static": {k: as_type(v, self.dtype) if k in returned else v for k, v in graph.static.items()},
             }
             self._done[graph] = dataclasses.replace(graph, nodes=nodes, **values)
         return self._done[graph]
@@ -155,7 +161,7 @@ class _Walk:
             return value
         return dataclasses.replace(value, dtype=self.dtype)
 
-    def _node(self, node: Node, wide: bool, ends: frozenset[str]) -> Node:
+    def _node(self, node: Node, wide: bool, ends: frozenset[str], read: frozenset[str]) -> Node:
         operator = node.operator.inner if isinstance(node.operator, Converting) else node.operator
         if self.keep is None:
             wide = wide or operator.traits.precision == "float32"
@@ -167,10 +173,17 @@ class _Walk:
             body = _Walk(self.dtype, lambda label, name: True).graph(body) if wide else self.graph(body)
         return dataclasses.replace(
             node,
-            operator=Converting(operator, self.dtype, wide, bool(ends.intersection(node.outputs))),
+            operator=Converting(
+                operator, self.dtype, wide, bool(ends.intersection(node.outputs)), read.isdisjoint(node.outputs)
+            ),
             attributes={**node.attributes, **inner},
             body=body,
         )
+
+
+def _captured(node: Node) -> set[str]:
+    """The values that the subgraphs of a node read from the graphs around it."""
+    return {name for inner in node.subgraphs.values() for name in inner.captures}
 
 
 def _exact(graph: Graph, tensors: Mapping[str, Tensor]) -> frozenset[Node]:

@@ -92,3 +92,14 @@ ERRORS = [
 def test_error(call, kind, match):
     with pytest.raises(kind, match=match):
         call()
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 2), (2, 1, 2, 2)])
+@pytest.mark.parametrize("width", [4, 3, 7])
+def test_vectorizer_of_more_axes(shape, width):
+    """The axes from 1 on are columns, as in onnxruntime."""
+    x = RNG.normal(size=shape).astype(np.float32)
+    flat = x.reshape(shape[0], int(np.prod(shape[1:])))
+    (theirs,) = runtime("FeatureVectorizer", x, flat[:, :2], inputdimensions=[width, 2])
+    for found in (feature_vectorizer, jax.jit(feature_vectorizer, static_argnames="inputdimensions")):
+        same(np.asarray(found([x, flat[:, :2]], inputdimensions=(width, 2))), theirs)

@@ -128,6 +128,37 @@ def test_a_target_without_a_vote():
     close(full, np.asarray(tree_ensemble_regressor(x, **given)) + np.float32([1, 2, 3]))
 
 
+STUMP = {"nodes_treeids": [0, 0, 0, 1], "nodes_nodeids": [0, 1, 2, 0], "nodes_featureids": [0] * 4}
+STUMP |= {"nodes_values": [0.0] * 4, "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF", "LEAF"]}
+STUMP |= {"nodes_truenodeids": [1, 0, 0, 0], "nodes_falsenodeids": [2, 0, 0, 0]}
+
+
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+@pytest.mark.parametrize("targets", [1, 2])
+def test_several_weights_of_a_leaf_for_one_target(targets, aggregate):
+    """With one target, the first counts, in the order of the file."""
+    votes = {"target_nodeids": [1, 2, 1, 0, 1], "target_treeids": [0, 0, 0, 1, 0], "target_ids": [0] * 5}
+    given = {**STUMP, **votes, "target_weights": [14.0, 5.0, 3.0, 10.0, 25.0]}
+    given |= {"n_targets": targets, "aggregate_function": aggregate}
+    x = np.array([[-1], [1]], np.float32)
+    (found,) = in_all_ways("TreeEnsembleRegressor", x, **given)
+    if aggregate == "SUM":
+        assert found[:, 0].tolist() == ([24, 15] if targets == 1 else [52, 15])
+
+
+def test_several_weights_of_a_leaf_for_one_class():
+    votes = {
+        "class_nodeids": [1, 2, 1],
+        "class_treeids": [0] * 3,
+        "class_ids": [0] * 3,
+        "class_weights": [-0.5, 0.9, 0.7],
+    }
+    given = {**STUMP, **votes, "classlabels_int64s": [5]}
+    labels, scores = in_all_ways("TreeEnsembleClassifier", np.array([[-1], [1]], np.float32), n_outputs=2, **given)
+    assert labels.tolist() == [0, 1]
+    assert scores.tolist() == [[-0.5], [np.float32(0.9)]]
+
+
 def test_a_target_a_tree():
     """As in boosting with many classes: each tree votes for one target."""
     rng = np.random.default_rng(8)

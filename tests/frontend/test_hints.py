@@ -1,0 +1,128 @@
+"""Hints for users who have a file alone: what to pass to `load`, by the names in the file."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from graphs import build, info, model, node, tensor
+from onnx import TensorProto, helper
+
+import jaxops as jo
+from jaxops.errors import ArgumentError, ModelError, ShapeError, StaticError, UnboundedError
+from jaxops.onnx import load
+
+X = np.ones((2, 3), np.float32)
+
+
+def branch(name, *nodes):
+    return helper.make_graph(nodes, name, [], [info(name, None)])
+
+
+# As an exporter merges the two decoders of a language model.
+MERGED = build(
+    node(
+        "If",
+        ["use_cache_branch"],
+        ["y"],
+        then_branch=branch("a", node("Concat", ["x", "x"], ["a"], axis=1)),
+        else_branch=branch("b", node("Identity", ["x"], ["b"])),
+    ),
+    inputs=[info("x", ["N", 3]), info("use_cache_branch", [1], TensorProto.BOOL)],
+    outputs=[info("y", None)],
+)
+
+
+@pytest.mark.parametrize("ask", [lambda m: m.export(), lambda m: jax.jit(m.apply)({}, X, np.array([True]))])
+def test_an_input_that_decides_a_branch_is_named(ask):
+    with pytest.raises(ShapeError) as caught:
+        ask(load(MERGED))
+    notes = "\n".join(caught.value.__notes__)
+    assert "input 'use_cache_branch' may decide it: load(path, values={'use_cache_branch': True}), or False" in notes
+    assert "…}" not in notes
+
+
+@pytest.mark.parametrize("flag", [True, [True], np.array(True), np.array([True])])
+def test_the_hint_works_as_it_is_written(flag):
+    chosen = load(MERGED, values={"use_cache_branch": flag})
+    assert jax.jit(chosen.apply)({}, X).shape == (2, 6)
+    assert load(MERGED, values={"use_cache_branch": False}).export().call({}, X).shape == (2, 3)
+
+
+FOUND = model(
+    "main (float[N] x, int64[E] edges) => (float[M] y) { i = NonZero(edges) k = Squeeze(i, z) y = Gather(x, k) }",
+    initializers={"z": np.array([0])},
+)
+
+
+def test_a_size_that_depends_on_data():
+    """All bounds at once, or the input that decides them."""
+    net, edges = load(FOUND), np.array([1, 0, 2])
+    x = np.float32([1, 2, 3])
+    with pytest.raises(UnboundedError) as caught:
+        jax.jit(net.apply)({}, x, edges)
+    text = str(caught.value)
+    for hint in ("bounds={'i': n}", "{'NonZero': n} bounds each NonZero", "model.cuts", "values={name: value}"):
+        assert hint in text
+    fixed = load(FOUND, values={"edges": edges})
+    assert jax.jit(jax.grad(lambda x: fixed.apply({}, x).sum()))(x).tolist() == [1, 0, 1]
+
+
+def test_an_operand_that_must_be_known():
+    """A caller of the operator may compute it from a shape; a user of a file cannot."""
+    proto = model(
+        "main (float[N] x) => (float[M] y) { c = Cast<to = 7>(x) s = ReduceMax<keepdims = 1>(c) y = Expand(one, s) }",
+        initializers={"one": np.float32([1, 1])[:1]},
+    )
+    net = load(proto)
+    with pytest.raises(StaticError) as caught:
+        jax.jit(lambda x: jo.expand(np.ones(1, np.float32), x))(np.array([2]))
+    assert "compute it from `jaxops.shape(x)`" in str(caught.value)
+    assert "jaxops.shape" not in _refused(net)
+
+
+def _refused(net):
+    with pytest.raises(StaticError) as caught:
+        jax.jit(net.apply)({}, np.float32([2]))
+    return str(caught.value)
+
+
+def test_a_seed():
+    drawn = load(build(node("RandomNormalLike", ["x"], ["y"])))
+    with pytest.raises(ArgumentError, match=r"pass `rng`, .* or a number `seed` where the operator itself is called"):
+        drawn(X)
+    assert drawn(X, rng=jax.random.key(0)).shape == (2, 3)
+
+
+def test_a_file_of_onnxruntime(tmp_path):
+    path = tmp_path / "m.ort"
+    path.write_bytes(b"\x18\x00\x00\x00ORTM" + bytes(range(200)))
+    with pytest.raises(ModelError, match=r"own format \(.ort\); load the .onnx file from which it was made"):
+        load(path)
+
+
+def test_expand_takes_no_bound():
+    """Its size comes from `shape`; `cuts` names it, too."""
+    nodes = [
+        node("NonZero", ["x"], ["i"]),
+        node("ReduceMax", ["i", "axes"], ["s"], keepdims=1),
+        node("Reshape", ["s", "flat"], ["r"]),
+        node("Expand", ["one", "r"], ["y"]),
+    ]
+    constants = [tensor([0, 1], "axes"), tensor([-1], "flat"), tensor(np.float32([1]), "one")]
+    proto = build(*nodes, initializers=constants)
+    assert load(proto).cuts.keys() == {"NonZero 'i'", "Expand 'y'"}
+    problem = r"Expand 'y' takes no bound: it does not find its size itself\n.*'NonZero'"
+    with pytest.raises(ArgumentError, match=problem):
+        load(proto, bounds={"Expand": 3})
+
+
+def test_a_narrow_model_with_a_constant_output():
+    constant = node("Constant", [], ["k"], value=tensor(np.float32(1.5)))
+    outputs = [info("y", None), info("l", []), info("w", [2]), info("s", [])]
+    nodes = [node("Relu", ["x"], ["y"]), constant, node("Identity", ["k"], ["l"])]
+    proto = build(*nodes, outputs=outputs, initializers=[tensor(np.float32([4, 5]), "w"), tensor(np.float32(7), "s")])
+    narrow = load(proto).astype(jnp.bfloat16)
+    x = jnp.ones((1, 3), jnp.bfloat16)
+    for results in (narrow(x), jax.jit(narrow.apply)(narrow.params, x), narrow.apply(narrow.params, x)):
+        assert [y.dtype for y in results] == [jnp.bfloat16] * 4
+        assert [float(results[k]) for k in (1, 3)] == [1.5, 7]
