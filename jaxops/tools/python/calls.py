@@ -197,7 +197,9 @@ class Recorder:
             recorded = fn is self.node.operator.fn or any(isinstance(leaf, Operand | Nested) for leaf in leaves)
             if not recorded and any(map(is_symbolic, leaves)):  # it makes an array of sizes
                 recorded = not _is_static(_evaluated(fn, args, kwargs, lambda _: None))
-            return self._record(fn, spelling, args, kwargs) if recorded else fn(*args, **kwargs)
+            results = None if recorded else fn(*args, **kwargs)
+            recorded |= any(isinstance(x, jax.Array) for x in jax.tree.leaves(results))  # of constants
+            return self._record(fn, spelling, args, kwargs) if recorded else results
 
         return run
 

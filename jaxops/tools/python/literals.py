@@ -3,6 +3,7 @@
 import ast
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxops.dtypes import is_float, is_string
@@ -22,7 +23,7 @@ def literal(value: Any, *, plain: bool = False, short_floats: bool = True) -> Ex
     """
     if is_symbolic(value):
         return written_sizes(value) if plain else call("np.array", [written_sizes(value)])
-    if isinstance(value, np.ndarray | np.generic):
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
         return _array(np.asarray(value), plain)
     if isinstance(value, np.dtype | type):
         return dtype_text(np.dtype(value))

@@ -197,11 +197,17 @@ def inputs_of():
     return np.arange(12, dtype=F).reshape(2, 2, 3), np.array(True), np.array(["k", "z"], object)
 
 
+def check_package(folder, worst):
+    """The model of a name, whose package is checked."""
+    model = jaxops.onnx.load(model_of(worst), operators={(worst + "c", worst): numbered})
+    model.to_python(folder)
+    check_tree((folder / "__init__.py").read_text(encoding="utf-8"))
+    return model
+
+
 @pytest.mark.parametrize("worst", WORST.values(), ids=WORST)
 def test_a_package_has_no_call_and_no_name_of_the_file(tmp_path, worst):
-    model = jaxops.onnx.load(model_of(worst), operators={(worst + "c", worst): numbered})
-    model.to_python(tmp_path / "net")
-    check_tree((tmp_path / "net" / "__init__.py").read_text(encoding="utf-8"))
+    model = check_package(tmp_path / "net", worst)
     package = imported(tmp_path / "net")
     with jax.disable_jit():
         key, inputs = jax.random.key(0), inputs_of()
@@ -285,10 +291,8 @@ def test_suffixes_of_exporters_are_left_out():
 def test_text_that_is_not_quoted_would_be_noticed(tmp_path, monkeypatch, quoting):
     monkeypatch.setattr(source, quoting, lambda text: f"# {text}" if quoting == "comment" else str(text))
     worst = WORST["code behind a docstring" if quoting == "docstring" else "code behind a comment"]
-    model = jaxops.onnx.load(model_of(worst), operators={(worst + "c", worst): numbered})
     with pytest.raises((AssertionError, SyntaxError)):
-        model.to_python(tmp_path / "net")
-        check_tree((tmp_path / "net" / "__init__.py").read_text(encoding="utf-8"))
+        check_package(tmp_path / "net", worst)
 
 
 def test_a_parameter_may_have_the_name_of_metadata(tmp_path):
