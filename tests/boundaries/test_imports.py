@@ -16,7 +16,7 @@ ARRAYS = {"jax", "numpy", "ml_dtypes"}
 BASE = {
     *("jaxops.errors", "jaxops.memory", "jaxops.static", "jaxops.symbolic", "jaxops.attributes", "jaxops.dtypes"),
     *("jaxops.signature", "jaxops.signature_errors", "jaxops.opaque", "jaxops.host"),
-    *("jaxops.lazy_array", "jaxops.lazy_sequences", "jaxops.display"),
+    *("jaxops.lazy_array", "jaxops.lazy_sequences"),
 }
 FRONT_END = {"jaxops.graph", "jaxops.frontend"} | BASE
 
@@ -38,7 +38,6 @@ ALLOWED = {
     "jaxops.errors": {"numpy"},
     "jaxops.garbage": set(),
     "jaxops.memory": {"numpy", "jaxops.errors"},
-    "jaxops.display": set(),
     "jaxops.host": set(),
     "jaxops.progress": {"rich", "IPython", "jaxops.errors"},
     "jaxops.static": {"jax", "numpy", "jaxops.errors", "jaxops.memory"}

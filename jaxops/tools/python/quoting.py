@@ -4,7 +4,7 @@ import keyword
 import re
 from collections.abc import Container
 
-from jaxops.display import clean
+from jaxops.errors import clean
 
 
 def string(value: str) -> str:
