@@ -12,7 +12,7 @@ from importlib.metadata import version
 from jaxops import __version__
 from jaxops.command_line import inspecting, listing, running, writing
 from jaxops.command_line.shared import require
-from jaxops.errors import JaxopsError
+from jaxops.errors import JaxopsError, clean
 
 _EPILOG = """
 examples:
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (JaxopsError, OSError, ModuleNotFoundError, MemoryError) as error:
         # JAX adds a note about its traceback, which is not shown here.
         notes = [note for note in getattr(error, "__notes__", ()) if "JAX_TRACEBACK_FILTERING" not in note]
-        print(f"jaxops: {error}", *notes, sep="\n", file=sys.stderr)
+        print(clean("\n".join([f"jaxops: {error}", *notes]), keep="\n"), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("jaxops: interrupted", file=sys.stderr)

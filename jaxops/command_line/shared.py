@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxops.errors import ArgumentError, PathError, UnsupportedError, amount, install
+from jaxops.errors import ArgumentError, PathError, UnsupportedError, amount, clean, install
 from jaxops.progress import progress
 from jaxops.tools.inspect.tables import Report, Table
 
@@ -139,6 +139,7 @@ def show(*items: Any) -> None:
     for item in items:
         if isinstance(item, Report | Table) and not console.is_terminal:
             item = str(item)
+        item = clean(item, keep="\n") if isinstance(item, str) else item
         console.print(item, highlight=False, markup=False, soft_wrap=isinstance(item, str))
 
 

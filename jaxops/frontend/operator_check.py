@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from jaxops.errors import amount
+from jaxops.errors import amount, clean
 
 Status = Literal["function", "body", "local", "missing"]
 _SHOWN: dict[Status, str] = {
@@ -79,7 +79,7 @@ class Check:
         for row in self.rows:
             status = _SHOWN[row.status] + (f": {row.hint}" if row.hint else "")
             version = "-" if row.version is None else str(row.version)
-            lines.append((row.operator, row.domain, version, str(row.count), status))
+            lines.append((clean(row.operator), clean(row.domain), version, str(row.count), clean(status)))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         text = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
         total, lost = sum(row.count for row in self.rows), sum(row.count for row in self.missing)
@@ -87,5 +87,5 @@ class Check:
         if lost:
             are = "is" if len(self.missing) == 1 else "are"
             verdict = f"{amount(len(self.missing), 'operator')} with {amount(lost, 'node')} {are} missing"
-        text.append(f"{self.title}: {amount(len(self.rows), 'operator')}, {amount(total, 'node')}; {verdict}")
+        text.append(f"{clean(self.title)}: {amount(len(self.rows), 'operator')}, {amount(total, 'node')}; {verdict}")
         return "\n".join(text)

@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from jaxops.errors import clean
+
 # The smallest and the largest size of an axis; None if there is no largest size.
 Limits: TypeAlias = tuple[int, int | None]
 # A path of more modules is none: each of them has a name of its own, so they take memory by the square of their number.
@@ -55,7 +57,7 @@ class Value:
         return text if self.kind == "tensor" else f"{self.kind}({text})"
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.type_text}"
+        return clean(f"{self.name}: {self.type_text}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,9 +135,9 @@ class Node:
         shown = {k: v for k, v in self.attributes.items() if not isinstance(v, Graph)}
         inputs = [_inline(constants[name]) or name if name in constants else name for name in self.inputs]
         arguments = ", ".join([*inputs, *(f"{k}={_brief(v)}" for k, v in shown.items())])
-        text = f"{', '.join(self.outputs)} = {self.operator.name}({arguments})"
+        text = clean(f"{', '.join(self.outputs)} = {self.operator.name}({arguments})")
         for name, graph in self.subgraphs.items():
-            text += f"\n  {name}:\n" + "\n".join(f"    {line}" for line in graph.text(constants).splitlines())
+            text += f"\n  {clean(name)}:\n" + "\n".join(f"    {line}" for line in graph.text(constants).splitlines())
         return text
 
     def __str__(self) -> str:
@@ -283,7 +285,7 @@ class Graph:
         formals = {value.name for value in self.inputs}  # a call may give them other values
         constants = {**{name: constants[name] for name in self.captures if name in constants}, **self.static}
         constants = {name: value for name, value in constants.items() if name not in formals}
-        lines = [f"graph {self.name}"] if self.name else []
+        lines = [f"graph {clean(self.name)}"] if self.name else []
         lines += [f"  in   {value}" for value in self.inputs]
         lines += [f"  out  {value}" for value in self.outputs]
         lines += [f"  {line}" for node in self.nodes for line in node.text(constants).splitlines()]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from jaxops.errors import amount, one_line
+from jaxops.errors import amount, clean, one_line
 from jaxops.graph.nodes import Graph, Tensor, Value
 from jaxops.tools.inspect.tables import Table
 
@@ -58,7 +58,7 @@ def heading(
     graph: Graph, description: str, inputs: Sequence[Value], params: Mapping[str, Tensor], cuts: Mapping[str, str]
 ) -> list[str]:
     """The lines of the overview of a model, without folding or cutting."""
-    return [*_title(graph, description, params), *map(str, _rows(graph, inputs, cuts))]
+    return list(map(clean, [*_title(graph, description, params), *_rows(graph, inputs, cuts)]))
 
 
 def _title(graph: Graph, description: str, params: Mapping[str, Tensor]) -> list[str]:

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from jaxops.errors import ArgumentError
+from jaxops.errors import ArgumentError, clean
 from jaxops.graph.nodes import Graph
 from jaxops.tools.plot.blocks import BOTTOM, KINDS, TOP, Block, blocks
 from jaxops.tools.plot.coordinates import Placed, Point, place
@@ -94,7 +94,8 @@ def plot(graph: Graph, weights: Mapping[str, Any], shapes: Mapping[str, str], *,
 def text_width(text: str, size: float) -> float:
     """The largest width of a text in common fonts; letters are grouped into four widths."""
     units = sum(
-        0.36 if c in "iljtf.,:·[]() |!'" else 0.95 if c in "mwMW—…" else 0.72 if c.isupper() else 0.62 for c in text
+        0.36 if c in "iljtf.,:·[]() |!'" else 0.95 if c in "mwMW—…" else 0.72 if c.isupper() else 0.62
+        for c in clean(text)
     )
     return units * size
 
@@ -173,7 +174,7 @@ class _Picture:
         fill, border = _COLORS[block.kind]
         round_ = height / 2 if block.kind in ("input", "output") else 7
         self.boxes.append(
-            f'<g><title>{escape(_hint(block))}</title><rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" '
+            f'<g><title>{escape(clean(_hint(block)))}</title><rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" '
             f'height="{height:.1f}" rx="{round_:.1f}" fill="{fill}" stroke="{border}" stroke-width="1.2"/></g>'
         )
         middle = x + width / 2
@@ -228,7 +229,7 @@ def _text(x: float, y: float, text: str, size: float, color: str, anchor: str, *
     weight = ' font-weight="600"' if bold else ""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:g}" fill="{color}" text-anchor="{anchor}"{weight}>'
-        f"{escape(text)}</text>"
+        f"{escape(clean(text))}</text>"
     )
 
 

@@ -1,11 +1,12 @@
 """Assumptions about the sizes of a model, such as `sequence <= 32` for a table of 32 rows.
 
-They are learned while shapes are computed: from an axis that is cut to `min(sequence, 32)`, or from two sizes that must
-be equal.
+They are learned while shapes are computed: from an axis of `min(sequence, 32)` that meets one of `sequence`, or from
+two sizes that must be equal. The package checks them.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -24,15 +25,30 @@ class Assumed(Exception):
 
 
 class Assumptions:
-    """The assumptions so far. texts: one for each. scope: of the symbols, with these constraints."""
+    """The assumptions so far. texts: one for each. scope: of the symbols, with these constraints.
 
-    def __init__(self) -> None:
+    A package refuses sizes beyond them, so there are only those without which something is not computed here.
+    """
+
+    def __init__(self, declared: Mapping[str, Sequence[Any]]) -> None:
+        """declared: input → its sizes, numbers and symbols."""
         self.texts: list[str] = []
         self.scope = SymbolicScope()
+        self._declared = declared
         self._refused: set[str] = set()
+        self._wanted: dict[str, None] = {}  # assumptions that may help where something cannot be computed
+        self._suspended = False
+
+    @contextmanager
+    def suspended(self, suspended: bool) -> Iterator[None]:
+        """Learns nothing inside `with`, if asked to."""
+        before, self._suspended = self._suspended, self._suspended or suspended
+        yield
+        self._suspended = before
 
     def learn(self, operands: Sequence[Any], outputs: Any) -> None:
-        """Raises Assumed if a call needs another assumption. operands: shapes. outputs: None if the call failed."""
+        """Learns from a call; raises Assumed if it needs another assumption. operands: shapes. outputs: None if it
+        failed."""
         if outputs is None:
             shapes = [x.shape for x in operands if isinstance(x, jax.ShapeDtypeStruct)]
             if len(shapes) == len(operands) == 2:
@@ -41,26 +57,46 @@ class Assumptions:
         for output in outputs if isinstance(outputs, tuple) else (outputs,):
             for dim in getattr(output, "shape", ()):
                 if match := re.fullmatch(r"min\((\w+), (\d+)\)", str(dim)):
-                    self._assume(f"{match[1]} <= {match[2]}")
+                    self._wanted[f"{match[1]} <= {match[2]}"] = None
 
     def failed(self, error: Exception) -> None:
-        """Raises Assumed if the error of a call asks for a limit of its sizes, such as m >= 2."""
-        if isinstance(error, Undecided):
-            error = open_question("", str(error).partition("\n")[0], ())
-        if isinstance(error, SizeError) and re.fullmatch(r"[A-Za-z_]\w* (>=|<=|==) \d+", error.needs):
-            self._assume(error.needs)
+        """Raises Assumed if the error of a call asks for a limit of its sizes, such as m >= 2, or one may help."""
+        if needs := _needs(error):
+            self._assume(needs)
+        self.assume_wanted()
+
+    def wanted(self, error: Exception) -> None:
+        """Notes the limit that an error asks for, of a call whose result is not needed here."""
+        if needs := _needs(error):
+            self._wanted[needs] = None
+
+    def assume_wanted(self) -> None:
+        """Raises Assumed if there is an assumption that may help."""
+        for text in list(self._wanted):
+            self._assume(text)
 
     def _meeting(self, one: Sequence[Any], other: Sequence[Any]) -> None:
-        """Assumes that sizes are equal which would not broadcast otherwise."""
+        """Assumes that sizes are equal which would not broadcast otherwise, or that one of them is 1."""
         for a, b in zip(reversed(one), reversed(other), strict=False):
             if isinstance(a, int) or isinstance(b, int) or str(a) == str(b):
                 continue
+            for symbol in self._different(str(a), str(b)):
+                self._assume(f"{symbol} == 1")
             for symbol, value in ((str(a), str(b)), (str(b), str(a))):
                 if symbol.isidentifier() and not re.search(rf"\b{symbol}\b", value):
                     self._assume(f"{symbol} == {value}")
 
+    def _different(self, *symbols: str) -> list[str]:
+        """Two symbols, the one of the first axes before the other one, if inputs have them on different axes only."""
+        axes = {
+            symbol: {k for sizes in self._declared.values() for k, size in enumerate(sizes) if size == symbol}
+            for symbol in symbols
+        }
+        one, other = (axes[symbol] for symbol in symbols)
+        return sorted(symbols, key=lambda s: min(axes[s])) if one and other and one.isdisjoint(other) else []
+
     def _assume(self, text: str) -> None:
-        if text in self.texts or text in self._refused or len(self.texts) >= _MOST:
+        if self._suspended or text in self.texts or text in self._refused or len(self.texts) >= _MOST:
             return
         try:
             self.scope = SymbolicScope([*self.texts, text])
@@ -69,4 +105,13 @@ class Assumptions:
             self.scope = SymbolicScope(self.texts)
             return
         self.texts.append(text)
+        self._wanted.clear()
         raise Assumed
+
+
+def _needs(error: Exception) -> str:
+    """The limit of one size that an error asks for; empty if it asks for none."""
+    if isinstance(error, Undecided):
+        error = open_question("", str(error).partition("\n")[0], ())
+    needs = error.needs if isinstance(error, SizeError) else ""
+    return needs if re.fullmatch(r"[A-Za-z_]\w* (>=|<=|==) \d+", needs) else ""

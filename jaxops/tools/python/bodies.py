@@ -1,7 +1,7 @@
 """Finds the shapes and types of the inputs of a node's subgraphs, and of its results."""
 
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,11 +15,17 @@ Known = tuple[dict[str, dict[str, Any]], Sequence[Any] | None]
 
 
 def inside(
-    node: Node, inputs: Sequence[Any], values: Mapping[str, Any], params: Mapping[str, Any], key: Operand | None
+    node: Node,
+    inputs: Sequence[Any],
+    values: Mapping[str, Any],
+    params: Mapping[str, Any],
+    key: Operand | None,
+    failed: Callable[[Exception], None],
 ) -> Known:
     """Traces a node on the shapes and types of its operands, and of the values that its subgraphs capture.
 
-    values: values that may be captured, by name. params: of the model. The result is empty if an operand is not known
+    values: values that may be captured, by name. params: of the model. failed: called with the error if that fails. The
+    result is empty if an operand is not known
     well enough.
     """
     captured = {name: values[name] for graph in node.subgraphs.values() for name in graph.captures if name in values}
@@ -47,7 +53,8 @@ def inside(
 
     try:
         jax.eval_shape(traced, *(x.fact for x in operands))
-    except FAILURES:
+    except FAILURES as error:
+        failed(error)
         return {}, None
     return seen, results
 

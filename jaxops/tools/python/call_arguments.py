@@ -11,6 +11,7 @@ from jaxops.signature import ELEMENT_TYPE, STATIC
 from jaxops.tools.python.expressions import Expression, Group, call, sequence
 from jaxops.tools.python.literals import literal
 from jaxops.tools.python.operands import Nested, Operand
+from jaxops.tools.python.quoting import is_keyword_argument, string
 
 
 def arguments(
@@ -32,8 +33,11 @@ def arguments(
             labels += [""] * len(bound.arguments[name])
             continue
         if parameter.kind is parameter.VAR_KEYWORD:
-            items += [written(item, parameter.annotation, short_floats) for item in bound.arguments[name].values()]
-            labels += bound.arguments[name]
+            for keyword, item in bound.arguments[name].items():
+                text = written(item, parameter.annotation, short_floats)
+                plain = is_keyword_argument(keyword)
+                items.append(text if plain else Group(f"**{{{string(keyword)}: ", (text,), "}"))
+                labels.append(keyword if plain else "")
             continue
         positional = parameter.kind is not parameter.KEYWORD_ONLY and not skipped
         items.append(written(bound.arguments[name], parameter.annotation, short_floats))

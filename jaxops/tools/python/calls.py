@@ -78,6 +78,7 @@ class Recorder:
         self._results = results
         self.prefix = prefix
         self.steps: list[Recorded] = []
+        self.modules: list[str] = []  # of functions that `load` was given
         self._rebuilt: dict[Any, Any] = {}
 
     def run(self, inputs: Sequence[Any], attributes: Mapping[str, Any], rng: Any) -> list[Any]:
@@ -127,6 +128,7 @@ class Recorder:
             self.steps = [Recorded([], special[0])]
             return self._made(self.steps[0], special[1] or self._results or [None] * count, True)
         if not operator.spelling:
+            self._assumptions.assume_wanted()
             raise UnsupportedError(
                 f"to_python: {self._what()} is computed from the shapes or values of its operands, which are not known "
                 f"here ({error}); no call of the newest operators computes the same\n"
@@ -169,6 +171,7 @@ class Recorder:
                 f"to_python: {self._what()} calls {fn.__module__}.{fn.__qualname__}, which cannot be imported\n"
                 "  hint    put the function at the top of a module that can be imported"
             )
+        self.modules.append(fn.__module__)
         return f"{fn.__module__}.{fn.__qualname__}"
 
     def _rebuild(self, fn: types.FunctionType) -> Callable[..., Any]:
@@ -194,7 +197,9 @@ class Recorder:
             recorded = fn is self.node.operator.fn or any(isinstance(leaf, Operand | Nested) for leaf in leaves)
             if not recorded and any(map(is_symbolic, leaves)):  # it makes an array of sizes
                 recorded = not _is_static(_evaluated(fn, args, kwargs, lambda _: None))
-            return self._record(fn, spelling, args, kwargs) if recorded else fn(*args, **kwargs)
+            results = None if recorded else fn(*args, **kwargs)
+            recorded |= any(isinstance(x, jax.Array) for x in jax.tree.leaves(results))  # of constants
+            return self._record(fn, spelling, args, kwargs) if recorded else results
 
         return run
 
@@ -205,8 +210,10 @@ class Recorder:
             kwargs = {name: value for name, value in kwargs.items() if name != "rng"}
         step = Recorded([], _with_floats(fn, spelling, args, kwargs))
         self.steps.append(step)
-        outputs = _evaluated(fn, args, kwargs, self._assumptions.failed)
-        self._assumptions.learn([x.fact for x in jax.tree.leaves((args, kwargs)) if isinstance(x, Operand)], outputs)
+        operands = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, Operand)]
+        static = all(x.static for x in operands)  # sizes, which the package may compare
+        outputs = _evaluated(fn, args, kwargs, self._assumptions.wanted if static else self._assumptions.failed)
+        self._assumptions.learn([x.fact for x in operands], outputs)
         bodies = [(graph, self.node.operator.subgraphs[name]) for name, graph in self.node.subgraphs.items()]
         if bodies and not bodies[0][1].modifies:
             count = len(bodies[0][0].outputs) - bodies[0][1].leading
@@ -217,7 +224,7 @@ class Recorder:
             step.open_ended = isinstance(outputs, list)
         if outputs is None:
             step.targets = [f"{self.prefix}#{len(self.steps)}.0"]
-            return Results(Ref(step.targets[0]), step=step)
+            return Results(Ref(step.targets[0]), static=static, step=step)
         several = isinstance(outputs, tuple | list)
         operands = self._made(step, outputs if several else [outputs], several)
         return tuple(operands) if several else operands[0]

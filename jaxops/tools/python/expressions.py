@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 WIDTH = 88
 INDENT = "    "
+_SUBSCRIPTED = re.compile(r"""\w+(\["[^"\\]*"\])+(\.[\w.()]+)?""")
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,8 @@ def laid_out(before: str, expression: Expression, after: str = "", indent: str =
 
 def _subscripted(before: str, expression: str, after: str, indent: str) -> list[str]:
     """The lines of an item such as `params["a"]["b"]`: a subscript that does not fit is broken."""
+    if not _SUBSCRIPTED.fullmatch(expression):
+        return [before + expression + after]
     subscripts, bracket, call = expression.rpartition("].")
     if bracket and '"' not in call:  # such as `.view(jnp.bfloat16)`
         expression, after = f"{subscripts}]", f".{call}{after}"

@@ -15,6 +15,16 @@ from jaxops.file_replacement import replacing
 MODULE, PARAMS, CONSTANTS = "__init__.py", "params.safetensors", "constants.npz"
 # The digests of the other files, in the format of `sha256sum`.
 DIGESTS = ".jaxops.sha256"
+# Safetensors keeps what is said about the file under this key.
+_RESERVED = "__metadata__"
+
+
+def keys(paths: Mapping[str, str]) -> dict[str, str]:
+    """The paths of parameters, by their names, with another one for the key that the file of parameters reserves."""
+    renamed = _RESERVED
+    while renamed in paths.values():
+        renamed += "_"
+    return {name: renamed if path == _RESERVED else path for name, path in paths.items()}
 
 
 def stored_as(dtype: np.dtype) -> np.dtype | None:

@@ -1,15 +1,15 @@
 """Writes static values as Python literals."""
 
 import ast
-import keyword
-import re
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxops.dtypes import is_float, is_string
 from jaxops.static import is_symbolic
 from jaxops.tools.python.expressions import Data, Expression, Size, call, flat, sequence
+from jaxops.tools.python.quoting import string
 
 # An array with at least this many elements is written to the file of constants.
 _LARGE = 17
@@ -23,7 +23,7 @@ def literal(value: Any, *, plain: bool = False, short_floats: bool = True) -> Ex
     """
     if is_symbolic(value):
         return written_sizes(value) if plain else call("np.array", [written_sizes(value)])
-    if isinstance(value, np.ndarray | np.generic):
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
         return _array(np.asarray(value), plain)
     if isinstance(value, np.dtype | type):
         return dtype_text(np.dtype(value))
@@ -61,12 +61,6 @@ class _Arithmetic(ast.NodeTransformer):
             case "non_negative":
                 return ast.Call(ast.Name("max"), [*args, ast.Constant(0)], [])
         return ast.Call(node.func, args, [])
-
-
-def string(value: str) -> str:
-    """A string in double quotes, unless that takes more escapes."""
-    text = repr(value)
-    return text if '"' in value or text[0] == '"' else f'"{text[1:-1]}"'
 
 
 def dtype_text(dtype: np.dtype) -> str:
@@ -138,18 +132,3 @@ def _nested(value: Any, dtype: np.dtype) -> Expression:
     if np.ndim(value) == 0:
         return _number(value, dtype)
     return sequence("[]", [_nested(item, dtype) for item in value])
-
-
-def identifier(text: str, used: Any = ()) -> str:
-    """A Python name for any text, different from `used`."""
-    text = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", text)
-    words = "".join(c if c.isascii() and c.isalnum() else "_" for c in text).strip("_").lower() or "x"
-    while "__" in words:
-        words = words.replace("__", "_")
-    base = f"x{words}" if words[0].isdigit() else words
-    base = f"{base}_" if keyword.iskeyword(base) or base == "l" else base
-    name, count = base, 1
-    while name in used:
-        count += 1
-        name = f"{base.rstrip('_')}_{count}"
-    return name

@@ -9,6 +9,9 @@ RESERVED = frozenset(
     {
         *dir(builtins),
         "jo",
+        "jaxops",
+        "load_file",
+        "with_x64",
         "np",
         "jax",
         "jnp",
@@ -36,16 +39,23 @@ def operator_name(expression: Expression) -> str:
     return expression.opening[:-1].split(".")[-1] if isinstance(expression, Group) else "x"
 
 
-def base_name(tensor: str, operator: str, path: tuple[str, ...] = ()) -> str:
-    """A short name for a tensor: the last part of its name, without suffixes of exporters; or the name of the operator.
+def plain_name(value: str) -> str:
+    """The name in the file, of a value of a function; the name of the node for a value without a name."""
+    return value[1:].rsplit("#", 2)[0] if value.startswith("#") else value[1:]
+
+
+def base_name(value: str, operator: str, path: tuple[str, ...] = ()) -> str:
+    """A short name for a value: the last part of its name, without suffixes of exporters; or the name of the operator.
 
     path: of the function. In a function for an item of a list of modules, the name has no numbers, since they differ
     between items.
     """
-    last = re.split(r"[/:]", tensor)[-1]
+    last = re.split(r"[/:]", plain_name(value))[-1]
     if any(part.isdigit() for part in path):
         last = re.sub(r"[._]\d+(?=[._])", "", last)
-    last = re.sub(r"(_output_\d+|[._]\d+|#.*)+$", "", last).removeprefix("node_")
+    # From the back, in linear time.
+    backwards = re.match(r"(\d+(_tuptuo_|[._]))*", last[::-1])
+    last = last[: len(last) - (backwards.end() if backwards else 0)].removeprefix("node_")
     if re.fullmatch("[A-Za-z]", last):
         return last
     if not re.search(r"[A-Za-z]{2}", last) or last.lower() in ("val", "tensor", "output", "value"):

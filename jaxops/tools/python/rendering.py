@@ -20,14 +20,15 @@ from jaxops.tools.python.expressions import (
     depth,
     flat,
     laid_out,
-    leaves,
     refs,
     replaced,
     sequence,
 )
 from jaxops.tools.python.files import stored_as
-from jaxops.tools.python.literals import dtype_text, identifier
-from jaxops.tools.python.naming import OTHERWISE, RESERVED, base_name, operator_name
+from jaxops.tools.python.literals import dtype_text
+from jaxops.tools.python.naming import OTHERWISE, RESERVED, base_name, operator_name, plain_name
+from jaxops.tools.python.quoting import identifier, string
+from jaxops.tools.python.size_lines import limit_lines, size_lines, symbols_of
 from jaxops.tools.python.steps import Function, Step
 
 # An expression with inlined values has at most this width, and calls nested at most this deep.
@@ -49,7 +50,10 @@ class Written:
 
 
 class Renderer:
-    """Writes functions; functions with equal text are written once. params: the path of each parameter."""
+    """Writes functions; functions with equal text are written once.
+
+    paths: of the parameters. names: of static arrays, by their identity. reserved: names that no value may have.
+    """
 
     def __init__(
         self,
@@ -57,14 +61,14 @@ class Renderer:
         names: Mapping[int, str],
         inputs: Collection[str],
         outputs: Collection[str],
-        symbols: Collection[str],
+        reserved: Collection[str],
     ) -> None:
         self.paths = paths
         self.constants: dict[str, Any] = {}
         self.functions: list[Written] = []
         self._names = names
         self._inputs = inputs
-        self.reserved = RESERVED.union(symbols)
+        self.reserved = RESERVED.union(reserved)
         self.outputs = outputs
         self.operators: dict[str, str] = {}  # value → the operator that computes it
         self._written: dict[Function, Written] = {}
@@ -115,7 +119,9 @@ class Renderer:
                 base = self.paths[name[1:]].rpartition(".")[2]
             elif name in self._inputs:
                 base = (
-                    name if not any(part.isdigit() for part in function.path) else base_name(name, "x", function.path)
+                    base_name(name, "x", function.path)
+                    if any(part.isdigit() for part in function.path)
+                    else plain_name(name)
                 )
             else:
                 base = "x" if name == first else base_name(name, self.operators.get(name, "value"), function.path)
@@ -140,7 +146,11 @@ class Renderer:
     def _name(self, function: Function) -> str:
         """A unique name: that of the module, with the names of outer modules if that is necessary."""
         parts = [part for part in function.path if not part.isdigit()] or [function.name]
-        used = {written.name for written in self.functions} | self.reserved | {"x", *map(identifier, self._inputs)}
+        used = (
+            {written.name for written in self.functions}
+            | self.reserved
+            | {"x", *map(identifier, map(plain_name, self._inputs))}
+        )
         for count in range(1, len(parts) + 1):
             name = identifier("_".join(parts[-count:]))
             if name not in used:
@@ -178,41 +188,18 @@ class _Scope:
         self.names |= dict(zip(function.args, args, strict=True))
         self.taken = {*renderer.reserved, *(outer.taken if outer else ()), *args}
         self.names.setdefault("rng", "rng")
-        self.sizes: list[str] = []
         self.params = False
+        self.sizes: list[str] = []  # those that become arguments
         self._size_lines: list[str] = []
         if outer is None:
-            self._find_sizes()
-
-    # Sizes.
-
-    def _find_sizes(self) -> None:
-        """Writes a line for each symbolic size in the shape of an argument; the remaining sizes become arguments."""
-        symbols = list(dict.fromkeys(_symbols(self.function, self.renderer)))
-        self.taken.update(symbols)
-        left = set(symbols)
-        for arg, name in zip(self.function.args, self.args, strict=True):
-            fact = self.function.facts.get(arg)
-            if not isinstance(fact, jax.ShapeDtypeStruct):
-                continue
-            axis_of = {str(dim): k for k, dim in reversed(list(enumerate(fact.shape))) if str(dim) in left}
-            if not axis_of:
-                continue
-            left -= axis_of.keys()
-            by_axis = {k: text for text, k in axis_of.items()}
-            if len(by_axis) > 1:
-                targets = ", ".join(by_axis.get(k, "_") for k in range(len(fact.shape)))
-                self._size_lines.append(f"{targets} = {name}.shape")
-            else:
-                ((axis, text),) = by_axis.items()
-                self._size_lines.append(f"{text} = {name}.shape[{axis}]")
-        self.sizes = [text for text in symbols if text in left]
-
-    # Text.
+            symbols = symbols_of(function, lambda inner: renderer.called(inner).sizes)
+            self.taken.update(symbols)
+            self._size_lines, self.sizes = size_lines(function, self.args, symbols)
+            self._size_lines += limit_lines(function.limits)
 
     def lines(self) -> list[str]:
         """The lines of the function's body."""
-        return [*(self.indent + line for line in self._size_lines), *self._statements()]
+        return [*self._size_lines, *self._statements()]
 
     def doc(self) -> str:
         """The docstring: the shapes and types of the results, if known."""
@@ -282,7 +269,7 @@ class _Scope:
         while scope.outer is not None:
             scope = scope.outer
         scope.params = self.params = True
-        return "params" + "".join(f'["{part}"]' for part in path[len(scope.function.path) :])
+        return "params" + "".join(f"[{string(part)}]" for part in path[len(scope.function.path) :])
 
     def _joined(
         self, expression: Expression, step: Step | None, pending: dict[str, Any], lines: list[str]
@@ -320,7 +307,7 @@ class _Scope:
             return "_"
         operator = operator_name(step.expression)
         if name in self.renderer.outputs and not self.function.path:
-            base = name
+            base = plain_name(name)
         elif step.calls is not None:
             base = f"{self.renderer.called(step.calls).name.rpartition('_')[2]}_out"
             if len(step.targets) > 1:
@@ -353,7 +340,7 @@ class _Scope:
             while scope.outer is not None:
                 scope = scope.outer
             *path, last = self.renderer.paths[leaf.name[1:]].split(".")
-            return self._params(tuple(path)) + f'["{last}"]'
+            return f"{self._params(tuple(path))}[{string(last)}]"
         assert unnamed is not None, f"{leaf.name} has no name yet"
         return unnamed
 
@@ -379,18 +366,6 @@ def _declared(value: Any) -> Expression:
     """The shape and the type of an input of a body, with 0 for a size that is not fixed."""
     sizes = [str(d) if isinstance(d, int) else "0" for d in value.shape or ()]
     return call("jax.ShapeDtypeStruct", [sequence("()", sizes), dtype_text(value.dtype)])
-
-
-def _symbols(function: Function, renderer: Renderer) -> list[str]:
-    """The sizes that a function reads, including those that it passes to other functions."""
-    expressions = [*(step.expression for step in function.steps), *function.results]
-    symbols = [s for e in expressions for leaf in leaves(e) if isinstance(leaf, Size) for s in leaf.symbols]
-    for step in function.steps:
-        if step.calls is not None:
-            symbols += renderer.called(step.calls).sizes
-        for body in step.bodies.values():
-            symbols += _symbols(body, renderer)
-    return symbols
 
 
 def _fact_text(fact: Any) -> str:

@@ -1,8 +1,7 @@
 """A model as a Python package: a module that calls jaxops, and its parameters beside it."""
 
+import ast
 import os
-import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,10 @@ from jaxops.tools.python import files
 from jaxops.tools.python.converting import CONVERSION
 from jaxops.tools.python.expressions import INDENT, WIDTH, Group, laid_out
 from jaxops.tools.python.grouping import grouped
-from jaxops.tools.python.literals import dtype_text, identifier, string
+from jaxops.tools.python.literals import dtype_text
+from jaxops.tools.python.quoting import comment, docstring, identifier, string
 from jaxops.tools.python.rendering import Renderer, Written
-from jaxops.tools.python.steps import Reader
+from jaxops.tools.python.steps import Reader, tensor
 
 _LOADING = '''
 def load_params(file: str | Path = HERE / "params.safetensors") -> Params:
@@ -63,7 +63,7 @@ def to_python(
     """
     if not overwrite:
         files.check_free(Path(folder))
-    names = paths(graph).names
+    names = files.keys(paths(graph).names)
     text, constants = source(live(graph), inputs, params, names, description, x64)
     files.write(Path(folder), text, {names[name]: value for name, value in params.items()}, constants)
 
@@ -79,8 +79,9 @@ def source(
     """(the text of the module, the static arrays that it reads from a file)."""
     reader = Reader(params)
     function = grouped(reader.main(graph, inputs), reader.facts, names)
-    outputs = [value.name for value in graph.outputs]
-    renderer = Renderer(names, reader.names, [value.name for value in inputs], outputs, reader.symbols.values())
+    outputs = [tensor(value.name) for value in graph.outputs]
+    reserved = {*reader.symbols.values(), *reader.functions, *(name.partition(".")[0] for name in reader.modules)}
+    renderer = Renderer(names, reader.names, [tensor(value.name) for value in inputs], outputs, reserved)
     scope = renderer.main(function)
     body = scope.lines()
     parts = [_function(written) for written in renderer.functions]
@@ -88,7 +89,7 @@ def source(
     if len(graph.outputs) > 1:
         parts.insert(0, _outputs(graph.outputs))
     types = {names[name]: value.dtype for name, value in params.items() if files.in_params(value.dtype)}
-    text = _module(graph, parts, inputs, description, reader.assumptions.texts, bool(renderer.constants), types)
+    text = _module(graph, parts, inputs, description, reader, bool(renderer.constants), types, x64)
     return text, renderer.constants
 
 
@@ -97,30 +98,32 @@ def _module(
     parts: list[str],
     inputs: Sequence[Value],
     description: str,
-    assumed: Sequence[str],
+    reader: Reader,
     constants: bool,
     types: Mapping[str, np.dtype],
+    x64: bool,
 ) -> str:
     """The text of the module. types: of the parameters that the file stores as integers."""
-    wide = "@with_x64" if any("@with_x64" in part for part in parts) else ""
+    wide = "@with_x64" if x64 else ""
     loading = _LOADING.replace("        place[last]", f"{_VIEWED}        place[last]") if types else _LOADING
     fixed = [wide + loading]
-    for text, use in ((_KEYS, "fold_in("), (CONVERSION, "converted(")):
-        fixed += [text] * any(use in part for part in parts)
+    called = _names_read("\n".join(parts))
+    for text, use in ((_KEYS, "fold_in"), (CONVERSION, "converted")):
+        fixed += [text] * (use in called)
     code = "\n\n\n".join(part.strip("\n") for part in [*fixed, *parts])
+    read = _names_read(code)
     named = ", ".join(identifier(value.name) for value in inputs)
-    head = [f'"""{graph.name or "A model"}, written by jaxops from a model of {description}.', ""]
-    if assumed:
-        head += [f"Sizes: {', '.join(assumed)}.", ""]
+    head = [f'"""{docstring(graph.name or "A model")}, written by jaxops from a model of {docstring(description)}.', ""]
+    if reader.assumptions.texts:
+        head += [f"Sizes: {', '.join(reader.assumptions.texts)}.", ""]
     head += [">>> params = load_params()  # doctest: +SKIP", f">>> jax.jit(apply)(params, {named})  # doctest: +SKIP"]
     head += ['"""', ""]
-    head += ["from pathlib import Path", f"from typing import Any{', NamedTuple' if 'NamedTuple' in code else ''}", ""]
-    used = [line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\.", code) or name in ("jax", "np")]
+    head += ["from pathlib import Path", f"from typing import Any{', NamedTuple' if 'NamedTuple' in read else ''}", ""]
+    used = [line for name, line in _IMPORTS.items() if name in read or name in ("jax", "np")]
     used += [_IMPORTS["jnp"]] * (bool(types) and _IMPORTS["jnp"] not in used)
-    modules = re.findall(r"(?<![\w.\"])([\w.]+)\.\w+\(", code)  # functions that `load` was given
-    used += [f"import {name}" for name in dict.fromkeys(modules) if name in sys.modules and not name.startswith("jax")]
+    used += [f"import {name}" for name in reader.modules if name in read]
     used.sort(key=lambda line: line.split()[1])
-    used += ["from jaxops.kernels.xla_workarounds import flat_at_zero"] * ("flat_at_zero(" in code)
+    used += ["from jaxops.kernels.xla_workarounds import flat_at_zero"] * ("flat_at_zero" in read)
     used += ["from jaxops.runtime.x64 import with_x64"] * bool(wide)
     used.append("from safetensors.flax import load_file")
     head += [*used, "", "Array = jax.Array | np.ndarray", "Params = dict[str, Any]", "HERE = Path(__file__).parent"]
@@ -130,6 +133,24 @@ def _module(
         items = [f"{string(name)}: {dtype_text(dtype)}" for name, dtype in types.items()]
         head += laid_out("TYPES = ", Group("{", tuple(items), "}"))
     return "\n".join(head) + "\n\n\n" + code + "\n"
+
+
+def _names_read(code: str) -> set[str]:
+    """The names that code reads, also dotted ones: for `jaxops.onnx.opset`, `jaxops`, `jaxops.onnx` and itself."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(code)):
+        text = node.id if isinstance(node, ast.Name) else _dotted(node)
+        names.add(text)
+    return names - {""}
+
+
+def _dotted(node: ast.AST) -> str:
+    """The text of `a.b.c`; empty for any other expression."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
 _IMPORTS = {
@@ -147,7 +168,7 @@ def _function(written: Written) -> str:
     header += [f"{name}: {'Any' if name == 'rng' else 'Array'}" for name in written.args]
     header += [f"{name}: int" for name in written.sizes]
     lines = laid_out(f"def {written.name}", Group("(", tuple(header), ")"), f"{written.returns}:")
-    doc = f"{_pattern(written.paths) or written.name}: {written.doc}".rstrip(": ")
+    doc = f"{docstring(_pattern(written.paths) or written.name)}: {written.doc}".rstrip(": ")
     lines.append(f'{INDENT}"""{doc}."""')
     return "\n".join([*lines, *written.lines])
 
@@ -169,9 +190,9 @@ def _apply(graph: Graph, inputs: Sequence[Value], args: Sequence[str], body: lis
     lines = ["@with_x64"] * x64
     lines += laid_out("def apply", Group("(", tuple(header), ")"), f" -> {'Outputs' if many else 'Any'}:")
     lines += [
-        f'{INDENT}"""Returns {"the outputs" if many else graph.outputs[0]}.',
+        f'{INDENT}"""Returns {"the outputs" if many else docstring(graph.outputs[0])}.',
         "",
-        *(f"{INDENT}{value}{', static' if value.static else ''}" for value in inputs),
+        *(f"{INDENT}{docstring(value)}{', static' if value.static else ''}" for value in inputs),
         f'{INDENT}"""',
     ]
     lines += [f"{INDENT}{name} = {_entered(value, name, x64)}" for value, name in zip(inputs, args, strict=True)]
@@ -196,7 +217,7 @@ def _outputs(outputs: Sequence[Value]) -> str:
     for value in outputs:
         name = identifier(value.name, used)
         used.add(name)
-        kind = f"# {str(value).partition(': ')[2]}"
+        kind = comment(value.type_text)
         line = f"{INDENT}{name}: Any  {kind}"
         lines += [line] if len(line) <= WIDTH else [f"{INDENT}{kind}", f"{INDENT}{name}: Any"]
     return "\n".join(lines)

@@ -1,7 +1,7 @@
 """Turns a graph into steps: statements in order, with the functions that they call or define."""
 
 import re
-from collections import ChainMap, Counter
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,9 +20,10 @@ from jaxops.tools.python.bodies import inside
 from jaxops.tools.python.calls import Recorder
 from jaxops.tools.python.converting import operands, written
 from jaxops.tools.python.expressions import Expression, Ref, call, refs, replaced
-from jaxops.tools.python.literals import identifier, literal
+from jaxops.tools.python.literals import literal
 from jaxops.tools.python.naming import RESERVED
 from jaxops.tools.python.operands import KEY, Nested, Operand
+from jaxops.tools.python.quoting import identifier
 
 
 @dataclass
@@ -57,6 +58,8 @@ class Function:
     key: Expression | None = None  # the random key of a body; None if the caller passes a key
     facts: dict[str, Any] = field(default_factory=dict)  # known facts about arguments and results
     is_main: bool = False
+    declared: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # the sizes of inputs, as the file names them
+    limits: Sequence[str] = ()  # of the sizes
     takes: Sequence[Any] = ()  # the declared inputs of a body, if its operator reads them
 
     def captured(self) -> list[str]:
@@ -71,8 +74,13 @@ class Function:
 
 
 def param(name: str) -> str:
-    """The name of a parameter as a value."""
+    """The name of a parameter as a value. The first character tells the kinds of values apart, whatever their names."""
     return f"@{name}"
+
+
+def tensor(name: str) -> str:
+    """The name of an input or a result of a node as a value."""
+    return f"%{name}"
 
 
 class Reader:
@@ -84,9 +92,11 @@ class Reader:
         self.names: dict[int, str] = {}  # of static arrays
         self._bodies: dict[Any, Function] = {}
         self.symbols: dict[str, str] = {}  # of the sizes that the model names, or does not declare
-        self.assumptions = Assumptions()
+        self.declared: dict[str, list[Any]] = {}  # the sizes of inputs
+        self.assumptions = Assumptions(self.declared)
         self._taken: frozenset[str] = RESERVED
-        self._count: Counter[str] = Counter()
+        self.functions: set[str] = set()  # the names of bodies
+        self.modules: dict[str, None] = {}  # of functions that `load` was given
 
     def main(self, graph: Graph, inputs: Sequence[Value]) -> Function:
         """The function of a model."""
@@ -95,23 +105,31 @@ class Reader:
             try:
                 return self._main(graph, inputs)
             except Assumed:
-                self._bodies, self._count = {}, Counter()
+                self._bodies, self.functions, self.modules = {}, set(), {}
 
     def _main(self, graph: Graph, inputs: Sequence[Value]) -> Function:
         inputs_by_name = {value.name: self._input(value) for value in inputs}
         steps, results = self._graph(graph, inputs_by_name, ChainMap(), main=True)
         name = identifier(graph.name or "model")
-        facts = {name: x.fact for name, x in inputs_by_name.items()}
+        facts = {tensor(name): x.fact for name, x in inputs_by_name.items()}
         return Function(
-            name, [value.name for value in inputs], _needed(steps, results), results, facts=facts, is_main=True
+            name,
+            [tensor(value.name) for value in inputs],
+            _needed(steps, results),
+            results,
+            facts=facts,
+            is_main=True,
+            declared=self.declared,
+            limits=self.assumptions.texts,
         )
 
     def _input(self, value: Value) -> Any:
         if value.kind != "tensor" or value.dtype is None or value.shape is None:
-            return Operand(Ref(value.name))
+            return Operand(Ref(tensor(value.name)))
         dims = [d if isinstance(d, int) else self._symbol(d or f"{value.name}_{k}") for k, d in enumerate(value.shape)]
+        self.declared[tensor(value.name)] = dims
         fact = jax.ShapeDtypeStruct(self._sizes(dims), canonical(value.dtype))
-        return Operand(Ref(value.name), fact, static=bool(value.static) or is_string(fact))
+        return Operand(Ref(tensor(value.name)), fact, static=bool(value.static) or is_string(fact))
 
     def _symbol(self, text: str) -> str:
         """The symbol for a size: a name that no input has."""
@@ -150,7 +168,7 @@ class Reader:
                 if isinstance(value, np.ndarray):
                     self.names.setdefault(id(value), name)
                 if main and isinstance(value, Operand) and value.fact is not None:
-                    self.facts[name] = value.fact
+                    self.facts[tensor(name)] = value.fact
         return steps, [_result(values[value.name]) for value in graph.outputs]
 
     def _node(
@@ -165,11 +183,15 @@ class Reader:
             return self._call(node, body, inputs, path, steps, key)
         attributes = dict(node.attributes)
         bodies: dict[str, Function] = {}
-        entering, results = inside(node, inputs, values, self.params, key) if node.subgraphs else ({}, None)
+        entering, results = (
+            inside(node, inputs, values, self.params, key, self.assumptions.failed) if node.subgraphs else ({}, None)
+        )
         for name, graph in node.subgraphs.items():
-            self._count[name] += 1
-            unique = name if self._count[name] == 1 else f"{name}_{self._count[name]}"
-            body = bodies[unique] = self._body(name, graph, values, key, entering.get(name, {}))
+            unique = identifier(name, self.functions | RESERVED)
+            self.functions.add(unique)
+            undecided = node.operator.function is ops.if_ and getattr(inputs[0], "static", False)
+            with self.assumptions.suspended(undecided):  # one branch runs, whose limits need not hold for the other
+                body = bodies[unique] = self._body(name, graph, values, key, entering.get(name, {}))
             body.takes = graph.inputs if node.operator.subgraphs[name].several else ()
             attributes[name] = Nested(unique)
         ends = None
@@ -181,15 +203,16 @@ class Reader:
                 )
             ends, inputs = node.operator.dtype if node.operator.ends else None, operands(node.operator, inputs)
             node = replace(node, operator=node.operator.inner)
-        recorder = Recorder(node, f"{node.label}#{len(steps)}", self.assumptions, results)
+        recorder = Recorder(node, f"#{node.label}#{len(steps)}", self.assumptions, results)
         values_of_outputs = recorder.run(inputs, attributes, key)
+        self.modules |= dict.fromkeys(recorder.modules)
         renamed = {
-            value.expression.name: name
+            value.expression.name: tensor(name)
             for name, value in zip(node.outputs, values_of_outputs, strict=False)
             if name
             and isinstance(value, Operand)
             and isinstance(value.expression, Ref)
-            and "#" in value.expression.name
+            and value.expression.name.startswith("#")
         }
         for recorded in recorder.steps:
             targets = [renamed.get(target, target) for target in recorded.targets]
@@ -202,9 +225,11 @@ class Reader:
     def _body(
         self, name: str, graph: Graph, values: ChainMap[str, Any], key: Any, facts: Mapping[str, Any]
     ) -> Function:
-        operands = {value.name: Operand(Ref(value.name), facts.get(value.name)) for value in graph.inputs}
+        operands = {value.name: Operand(Ref(tensor(value.name)), facts.get(value.name)) for value in graph.inputs}
         steps, results = self._graph(graph, operands, values)
-        return Function(name, list(operands), _needed(steps, results), results, key=key.expression if key else None)
+        return Function(
+            name, list(map(tensor, operands)), _needed(steps, results), results, key=key.expression if key else None
+        )
 
     def _call(
         self, node: Node, body: Graph, inputs: list[Any], path: tuple[str, ...], steps: list[Step], key: Any
@@ -215,10 +240,10 @@ class Reader:
         static = {name: x for name, x in operands.items() if x is None or isinstance(x, np.ndarray)}
         signature = body, repr([(n, _key(x)) for n, x in operands.items()])
         if signature not in self._bodies:
-            inner = {name: x if name in static else Operand(Ref(name), x.fact) for name, x in operands.items()}
+            inner = {name: x if name in static else Operand(Ref(tensor(name)), x.fact) for name, x in operands.items()}
             body_steps, results = self._graph(body, inner, ChainMap())
-            args = [name for name in formals if name not in static]
-            facts = {name: x.fact for name, x in operands.items() if isinstance(x, Operand)}
+            args = [tensor(name) for name in formals if name not in static]
+            facts = {tensor(name): x.fact for name, x in operands.items() if isinstance(x, Operand)}
             function = Function(
                 identifier(_snake(node.operator.name)), args, _needed(body_steps, results), results, facts=facts
             )
@@ -226,7 +251,8 @@ class Reader:
             self._bodies[signature] = function
         function = self._bodies[signature]
         items = [_argument(name, operands, key) for name in function.args]
-        targets = [*node.outputs, *[""] * (len(function.results) - len(node.outputs))]
+        targets = [tensor(name) if name else "" for name in node.outputs]
+        targets += [""] * (len(function.results) - len(targets))
         steps.append(Step(targets, call("", items), path, len(function.results) > 1, calls=function))
         return [Operand(Ref(name)) if name else None for name in targets]
 
@@ -234,7 +260,7 @@ class Reader:
 def _argument(name: str, operands: Mapping[str, Any], key: Any) -> Expression:
     if name == "rng":
         return key.expression
-    return Ref(name) if name.startswith("@") else operands[name].expression
+    return Ref(name) if name.startswith("@") else operands[name[1:]].expression
 
 
 def _snake(name: str) -> str:
@@ -269,7 +295,7 @@ def _renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
 def _named(value: Any, names: Mapping[str, str]) -> Any:
     if not isinstance(value, Operand):
         return value
-    return Operand(_renamed(value.expression, names), value.fact)
+    return Operand(_renamed(value.expression, names), value.fact, value.static)
 
 
 def _needed(steps: Sequence[Step], results: Sequence[Expression]) -> list[Step]:

@@ -154,6 +154,21 @@ CASES = {
         [F(2), F(5)],
         "d, e = jax.grad(lambda *xs: jnp.sum(differentiated(*xs)[0]), (0, 1))(a, b)",
     ),
+    # Constants.
+    **{
+        f"constants that are dequantized, opset {opset}": (
+            model_of(
+                "m (float[4] x) => (float[4] y) { d = DequantizeLinear(q, s, z) y = Add(x, d) }",
+                opset,
+                q=np.arange(4, dtype=np.uint8),
+                s=F(0.5),
+                z=np.uint8(3),
+            ),
+            [X[0, 0]],
+            "jo.dequantize_linear(",
+        )
+        for opset in (10, 12, 13)
+    },
     # Named sizes.
     "top_k": (
         model_of(
