@@ -7,6 +7,7 @@ for any data, as long as no output of the program has this size.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
 from jaxops.compiler.primitives import symbolic_axes
 from jaxops.dtypes import as_traced, canonical
-from jaxops.errors import JaxopsError, SizeError, UnboundedError, UnsupportedError, symbols_in
+from jaxops.errors import JaxopsError, SizeError, StaticError, UnboundedError, UnsupportedError, symbols_in
 from jaxops.graph.bounded_sizes import COUNTED_SIZES
 from jaxops.graph.interpreter import SIZE_CONSTRAINTS
 from jaxops.graph.nodes import Node
@@ -60,16 +61,53 @@ class _Made(NamedTuple):
 class _Sizes:
     """The symbols of one trace, each for the number of true elements of a result.
 
-    made: symbol → the result. symbols: by name. most: symbol → its largest value.
+    made: symbol → the result. most: symbol → its largest value.
     """
 
     def __init__(self, automatic: bool) -> None:
         """automatic: whether an operator without a bound gets its largest size."""
         self._automatic = automatic
         self.made: dict[str, _Made] = {}
-        self.symbols: dict[str, Any] = {}
         self.most: dict[str, int] = {}
         self._scope: Any = None
+        # A traced number of true elements, or what was computed from some → the same with symbols.
+        self._numbers: list[tuple[Any, np.ndarray]] = []
+        self._flags: list[Any] = []
+
+    def outputs(
+        self, node: Node, inputs: Sequence[Any], attributes: Mapping[str, Any], call: Callable[..., Sequence[Any]]
+    ) -> Sequence[Any]:
+        """As of `jaxops.graph.bounded_sizes.CountedSizes`."""
+        known = [self._symbolic(x) for x in inputs]
+        try:
+            outputs = call(inputs)
+        except UnboundedError as error:
+            return self.results(node.label, node.operator, inputs, attributes, call, error)
+        except StaticError:
+            if all(x is y for x, y in zip(known, inputs, strict=True)):
+                raise
+            return call(known)
+        if all(isinstance(y, np.ndarray) for y in outputs) or not node.operator.foldable:
+            return outputs
+        if any(x is not y for x, y in zip(known, inputs, strict=True)):
+            if all(x is None or isinstance(x, np.ndarray) for x in known):
+                with suppress(JaxopsError, Undecided):
+                    self._numbers += zip(outputs, call(known), strict=True)
+        elif self._counts(node, inputs, outputs):
+            symbol = self.new(node.label, node.operator.label, inputs[0].size, None)
+            counted(outputs[0], outputs[0].reshape(()), str(symbol), outputs[0].shape)
+            self._numbers.append((outputs[0], np.full(outputs[0].shape, symbol, object)))
+        return outputs
+
+    def _symbolic(self, value: Any) -> Any:
+        return next((symbols for traced, symbols in self._numbers if traced is value), value)
+
+    def _counts(self, node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
+        """Tells whether a node counts the true elements of a mask: the sum of a Cast, as PyTorch writes it."""
+        x, y = inputs[0], outputs[0]
+        if node.operator.name == "Cast" and x.dtype == bool and jnp.issubdtype(y.dtype, np.integer):
+            self._flags.append(y)
+        return node.operator.name == "ReduceSum" and y.size == 1 and any(x is flag for flag in self._flags)
 
     def results(
         self,
@@ -77,7 +115,7 @@ class _Sizes:
         operator: Any,
         inputs: Sequence[Any],
         attributes: Mapping[str, Any],
-        run: Callable[[Mapping[str, Any]], Sequence[Any]],
+        call: Callable[..., Sequence[Any]],
         error: UnboundedError | None = None,
     ) -> Sequence[Any]:
         """As of `jaxops.graph.bounded_sizes.CountedSizes`."""
@@ -91,8 +129,8 @@ class _Sizes:
             if same and all(a is b for a, b in zip(made.inputs, inputs, strict=True)):
                 return made.results
         most = attributes["size"] if error is None else max(self.room(size.most(inputs, attributes)), 1)
-        padded = run({**attributes, "size": most})
-        longer = jax.eval_shape(lambda: list(run({**attributes, "size": most + 1})))
+        padded = call(inputs, {**attributes, "size": most})
+        longer = jax.eval_shape(lambda: list(call(inputs, {**attributes, "size": most + 1})))
         symbol = self.new(node, operator.label, most, error)
         true = size and jnp.minimum(size.true(inputs, attributes, padded), most).astype(canonical(np.int64))
         results = list[Any]()
@@ -110,8 +148,7 @@ class _Sizes:
         if self._scope is None:
             self._scope = symbol.scope
             bounded_by(symbol.scope, functools.partial(self._bounds, 1), functools.partial(self._bounds, 0))
-        self.symbols[str(symbol)], self.most[str(symbol)] = symbol, most
-        self.made[str(symbol)] = _Made(node, label, error)
+        self.most[str(symbol)], self.made[str(symbol)] = most, _Made(node, label, error)
         return symbol
 
     def border(self, node: Node) -> "_Border":
@@ -144,9 +181,9 @@ class _Assumptions:
         """As of `ConstraintSearch`."""
         if not any(symbol in self._sizes.made for symbol in error.symbols):
             return self._outer is not None and self._outer.assume(error)
-        left, _, right = error.needs.partition(" == ")
-        if right and left not in self._equal and (right.isdigit() or right in self._sizes.made):
-            self._equal[left] = int(right) if right.isdigit() else self._sizes.symbols[right]
+        sizes = sorted(error.sizes, key=lambda size: (is_symbolic(size), len(str(size))))
+        if error.problem.endswith("must be equal") and len(sizes) == 2 and str(sizes[1]) not in self._equal:
+            self._equal[str(sizes[1])] = sizes[0]
             self._pending = "equal"
         else:
             self._pending = "" if "traced" in self._tried else "traced"

@@ -55,10 +55,10 @@ def _evaluate(eqn: Any, inputs: list[Padded], capacity: Capacity) -> list[Padded
     name = eqn.primitive.name
     if name == "dim_as_value":
         return [Padded(jnp.asarray(capacity.true_size(eqn.params["dim"])), zeroed=True)]
-    if not _has_symbolic_size(eqn):
-        return [Padded(y, zeroed=True) for y in emitted(eqn, [x.array for x in inputs])]
     if name in _COUNTS:
         return [_COUNTS[name](eqn, inputs, capacity)]
+    if not _has_symbolic_size(eqn):
+        return [Padded(y, zeroed=True) for y in emitted(eqn, [x.array for x in inputs])]
     if name == "custom_jvp_call" and capacity.differentiable:
         return _with_own_derivative(eqn, inputs, capacity)
     if (inner := called_jaxpr(eqn)) is not None:
