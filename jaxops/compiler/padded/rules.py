@@ -32,12 +32,16 @@ def _resized(x: Any, axis: int, size: int) -> Any:
 
 
 def _sliced(x: Padded, axis: int, start: Any, size: Dim, capacity: Capacity, step: int = 1) -> Padded:
-    """Returns every `step`-th element along an axis from `start` on, `size` in all; each must be a true one."""
+    """Returns every `step`-th element along an axis from `start` on, `size` in all; each must be a true one.
+
+    `size` must differ from the size of the axis. So where it is symbolic, true elements of `x` may be surplus elements
+    of the result, which then counts as not zero.
+    """
     start = capacity.count(start) if is_symbolic(start) else start
     if isinstance(start, int) and isinstance(size, int):
         return Padded(lax.slice_in_dim(x.array, start, start + max(0, step * (size - 1) + 1), step, axis), x.zeroed)
     if isinstance(start, int) and start == 0 and step == 1:
-        return Padded(_resized(x.array, axis, capacity.of(size)), x.zeroed)
+        return Padded(_resized(x.array, axis, capacity.of(size)))
     if isinstance(size, int) and step == 1:
         return Padded(lax.dynamic_slice_in_dim(x.array, start, size, axis), x.zeroed)
     indices = jnp.asarray(start, np.int32) + step * jnp.arange(capacity.of(size), dtype=np.int32)
@@ -107,7 +111,8 @@ def _slice(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacit
     strides = params["strides"] or (1,) * len(sizes[0])
     after = eqn.outvars[0].aval.shape
     for axis, (start, stride) in enumerate(zip(params["start_indices"], strides, strict=True)):
-        result = _sliced(result, axis, start, after[axis], capacity, stride)
+        if after[axis] != sizes[0][axis]:
+            result = _sliced(result, axis, start, after[axis], capacity, stride)
     return result
 
 
@@ -151,6 +156,8 @@ def _pad(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity)
     fill = literal if with_zeros else inputs[1].array
     x = Padded(inputs[0].array, with_zeros and inputs[0].zeroed).masked(sizes[0], axes, fill, capacity)
     moved: dict[int, Any] = {}
+    # After a crop, true elements of the operand may be surplus elements of the result.
+    zeroed = with_zeros and all(_is_at_least(config[axis][1], 0) for axis in symbolic_axes(after))
     for axis in axes:
         (low, _, inner), room = config[axis], capacity.of(after[axis])
         if inner or not _is_at_least(after[axis], low):
@@ -162,7 +169,7 @@ def _pad(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity)
     x = lax.pad(x, inputs[1].array, config)
     for axis, start in moved.items():
         x = lax.dynamic_slice_in_dim(x, start, capacity.of(after[axis]), axis)
-    return Padded(x, with_zeros)
+    return Padded(x, zeroed)
 
 
 def _is_at_least(size: Dim, number: Dim) -> bool:
@@ -188,7 +195,7 @@ def _scatter(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capac
     no_windows = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     axes = [axis for axis in range(len(sizes[0])) if axis not in no_windows]
     windows = {a: sizes[2][w] for a, w in zip(axes, sorted(numbers.update_window_dims), strict=True)}
-    if any(is_symbolic(windows.get(axis)) for axis in mapped):
+    if any(is_symbolic(size) and (axis in mapped or size != sizes[0][axis]) for axis, size in windows.items()):
         raise UnsupportedError("a scatter whose updates differ in size from call to call is not supported")
     bounded = _bounded_indices(eqn, indices.array, sizes[0], mapped, windows, capacity)
     for axis in symbolic_axes(sizes[1]):  # an index out of range drops a surplus update

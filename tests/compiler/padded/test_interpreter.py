@@ -7,6 +7,7 @@ import pytest
 from jax import lax
 from padded_programs import check
 
+import jaxops
 from jaxops.compiler.padded import rules
 from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
@@ -87,6 +88,48 @@ def test_same_as_with_exact_sizes(name):
     check(fn, *shapes)
 
 
+def first(x, count):
+    return lax.slice_in_dim(x, 0, count)
+
+
+# Fewer elements than the operand has: true elements of the operand are surplus elements of the result.
+FEWER = {
+    "but the last": (lambda x: first(x, x.shape[0] - 1), ("s + 1", 2)),
+    "half": (lambda x: first(x, x.shape[0] // 2), ("2*s", 2)),
+    "half, of some columns": (lambda x: lax.slice(x, (0, 1), (x.shape[0] // 2, 3)), ("2*s", 3)),
+    "the first piece": (lambda x: jnp.split(x, [x.shape[0] - 1])[0], ("s + 1", 2)),
+    "a row before": (lambda x: first(jnp.concatenate([first(x, 1), x]), x.shape[0]), ("s", 2)),
+    "rows of a table": (lambda x: first(jnp.arange(1.0, 41.0).reshape(20, 2), x.shape[0]), ("s", 1)),
+    "cropped": (lambda x: lax.pad(x, 0.0, [(0, -1, 0), (0, 0, 0)]), ("s + 1", 2)),
+    "cropped and moved": (lambda x: lax.pad(x, 0.0, [(1, -2, 0), (0, 0, 0)]), ("s + 2", 2)),
+    "cropped by a size": (lambda x: lax.pad(x, 0.0, [(0, -(x.shape[0] // 2), 0), (0, 0, 0)]), ("2*s", 2)),
+    "moved by a size": (
+        lambda x: lax.pad(x, 0.0, [(x.shape[0] // 2, -(x.shape[0] // 2) - 1, 0), (0, 0, 0)]),
+        ("2*s + 1", 2),
+    ),
+}
+READERS = {
+    "sum": lambda x: x.sum(0),
+    "mean": lambda x: x.mean(0),
+    "products of columns": lambda x: x.T @ x,
+    "einsum": lambda x: jnp.einsum("ij,ik->k", x, x),
+    "reversed cumsum": lambda x: lax.cumsum(x, 0, reverse=True),
+    "windows": lambda x: lax.reduce_window(x, 0.0, lax.add, (2, 1), (1, 1), [(0, 1), (0, 0)]),
+    "convolution": lambda x: jaxops.conv(x.T[None], jnp.ones((1, x.shape[1], 3)), pads=(1, 1)),
+    "average pool": lambda x: jaxops.average_pool(x.T[None], kernel_shape=(3,), pads=(1, 1)),
+    "moved": lambda x: (-x).astype(np.int32).T.reshape(x.shape[1], -1, 1).sum(1),
+    "flat": lambda x: x.reshape(-1).sum(),
+}
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("name", FEWER)
+def test_fewer_elements(name, reader):
+    fn, *shapes = FEWER[name]
+    check(lambda *x: READERS[reader](fn(*x)), *shapes)
+
+
 def test_x64(x64):
     check(lambda x: (jnp.arange(x.shape[0]) * x.shape[0], x.sum() * x.shape[0]), ("s",), dtype=np.float64)
     check(lambda x: (x.min(0), x.max(0)), ("s", 2), dtype=np.uint64)
@@ -133,13 +176,22 @@ def test_room_for_more():
             lambda x: jnp.ones(2).at[jnp.arange(x.shape[0])].set(x[:, 0], mode="clip"),
             "`scatter` works along an axis .*: scatter with mode='clip' is not supported for a number of updates",
         ),
+        (
+            lambda x: lax.scatter(
+                jnp.ones((9, x.shape[0])),
+                jnp.zeros((1, 1), np.int32),
+                first(x, x.shape[0] - 1).T[:1],
+                lax.ScatterDimensionNumbers((1,), (0,), (0,)),
+            ),
+            "a scatter whose updates differ in size from call to call",
+        ),
         (lambda x: lax.pad(x, 0.0, [(0, 0, 1), (0, 0, 0)]), "padding of 0 before and 1 between the elements"),
         (lambda x: lax.pad(x, 0.0, [(3 * x.shape[0], -3 * x.shape[0], 0), (0, 0, 0)]), r"padding of 3\*s before"),
     ],
 )
 def test_what_has_no_rule_says_so(fn, match):
     with pytest.raises(UnsupportedError, match=match):
-        check(fn, ("s", 2))
+        check(fn, ("s", 2), sizes=(2, 4))
 
 
 def test_a_rule_that_lets_the_surplus_in_is_caught(monkeypatch):
