@@ -88,7 +88,9 @@ class BoundedOperator(WrappedOperator):
         if all(x is None or isinstance(x, np.ndarray) for k, x in enumerate(inputs) if self.inner.sizes_result(k)):
             return run(inputs, {name: value for name, value in attributes.items() if name != "size"})
         sizes = COUNTED_SIZES.get()
-        return run(inputs, attributes) if sizes is None else sizes.results(self.node, self.inner, inputs, attributes, run)
+        return (
+            run(inputs, attributes) if sizes is None else sizes.results(self.node, self.inner, inputs, attributes, run)
+        )
 
 
 def outputs_of(node: Node, inputs: Sequence[Any], attributes: Mapping[str, Any], rng: Any) -> Sequence[Any]:
