@@ -118,9 +118,10 @@ def is_symbolic(value: Any) -> bool:
     return is_symbolic_dim(value)
 
 
-def evaluated(size: Dim, sizes: Mapping[str, int]) -> int:
-    """A symbolic dimension with numbers for its symbols."""
-    return int(size._evaluate(dict(sizes)))
+def evaluated(size: Dim, sizes: Mapping[str, Dim]) -> Dim:
+    """A symbolic dimension with numbers, or other sizes, for its symbols."""
+    value = size._evaluate(dict(sizes))
+    return value if is_symbolic_dim(value) else int(value)
 
 
 def scan_operands(params: Mapping[str, Any]) -> tuple[int, int]:

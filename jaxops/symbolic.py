@@ -147,6 +147,12 @@ def bounded_by(
     scope._bounds_cache = _Bounds(exact, None if with_none is None else _Bounds(with_none, None))
 
 
+def bounds_of(scope: Any) -> Callable[[Dim], tuple[float, float] | None]:
+    """The function that `bounded_by` got for a scope; None for every size without one."""
+    bounds = scope._bounds_cache
+    return bounds.exact if isinstance(bounds, _Bounds) else lambda size: None
+
+
 def is_counted(size: Dim) -> bool:
     """Returns True for a symbolic dimension whose symbols may be 0."""
     bounds = size.scope._bounds_cache if is_symbolic(size) else None

@@ -160,9 +160,7 @@ def emitted(equation: Any, operands: Sequence[Any], params: Mapping[str, Any] | 
     """Binds the primitive of an equation. params: in place of its own."""
     primitive, metadata = equation.primitive, xla_metadata(equation)
     with set_xla_metadata(**metadata) if metadata else contextlib.nullcontext():
-        results = primitive.bind(
-            *operands, **primitive.get_bind_params(equation.params if params is None else params)
-        )
+        results = primitive.bind(*operands, **primitive.get_bind_params(equation.params if params is None else params))
     return results if primitive.multiple_results else [results]
 
 

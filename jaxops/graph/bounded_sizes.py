@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jaxops.errors import ArgumentError, UnboundedError, near
+from jaxops.errors import ArgumentError, near
 from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.operator import WrappedOperator
 
@@ -28,13 +28,15 @@ class CountedSizes(Protocol):
         operator: Any,
         inputs: Sequence[Any],
         attributes: Mapping[str, Any],
-        run: Callable[[Mapping[str, Any]], Sequence[Any]],
-        error: UnboundedError | None = None,
+        call: Callable[..., Sequence[Any]],
     ) -> Sequence[Any]:
-        """Returns the results of an operator with symbolic sizes.
+        """Returns the results of an operator that has a bound. node: its name. call: calls it."""
+        ...
 
-        node: its name. run: computes them for attributes. error: what the operator raised, if it has no bound.
-        """
+    def outputs(
+        self, node: Node, inputs: Sequence[Any], attributes: Mapping[str, Any], call: Callable[..., Sequence[Any]]
+    ) -> Sequence[Any]:
+        """Returns the outputs of any node. call: calls its operator for inputs, and perhaps other attributes."""
         ...
 
     def border(self, node: Node) -> "Border":
@@ -79,31 +81,28 @@ class BoundedOperator(WrappedOperator):
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
         """The outputs of the operator; those whose size would depend on data have the attribute's size."""
 
-        def run(attributes: Mapping[str, Any]) -> Sequence[Any]:
+        def run(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Sequence[Any]:
             return self.inner.call(inputs, attributes, n_outputs=n_outputs, rng=rng)
 
         # A loop knows whether data decide its number of iterations. The operands of `to_python` are not arrays.
         if not self.inner.subgraphs and all(
             x is None or isinstance(x, np.ndarray) for k, x in enumerate(inputs) if self.inner.sizes_result(k)
         ):
-            return run({name: value for name, value in attributes.items() if name != "size"})
+            return run(inputs, {name: value for name, value in attributes.items() if name != "size"})
         sizes = COUNTED_SIZES.get()
-        return run(attributes) if sizes is None else sizes.results(self.node, self.inner, inputs, attributes, run)
+        return (
+            run(inputs, attributes) if sizes is None else sizes.results(self.node, self.inner, inputs, attributes, run)
+        )
 
 
 def outputs_of(node: Node, inputs: Sequence[Any], attributes: Mapping[str, Any], rng: Any) -> Sequence[Any]:
     """The outputs of a node's operator; where data decide their size, a symbolic one if `COUNTED_SIZES` is set."""
 
-    def run(attributes: Mapping[str, Any]) -> Sequence[Any]:
+    def call(inputs: Sequence[Any], attributes: Mapping[str, Any] = attributes) -> Sequence[Any]:
         return node.operator.call(inputs, attributes, n_outputs=len(node.outputs), rng=rng)
 
     sizes = COUNTED_SIZES.get()
-    if sizes is None or not node.operator.sized_by_data:
-        return run(attributes)
-    try:
-        return run(attributes)
-    except UnboundedError as error:
-        return sizes.results(node.label, node.operator, inputs, attributes, run, error)
+    return call(inputs) if sizes is None else sizes.outputs(node, inputs, attributes, call)
 
 
 def with_bounds(graph: Graph, bounds: Mapping[str, Any]) -> Graph:

@@ -7,6 +7,7 @@ for any data, as long as no output of the program has this size.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,15 +18,24 @@ import numpy as np
 from jaxops.compiler.padded.counted import counted, padded as padded_array
 from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
-from jaxops.compiler.primitives import symbolic_axes
+from jaxops.compiler.primitives import symbolic_sizes
 from jaxops.dtypes import as_traced, canonical
-from jaxops.errors import JaxopsError, SizeError, UnboundedError, UnsupportedError, symbols_in
+from jaxops.errors import JaxopsError, SizeError, StaticError, UnboundedError, UnsupportedError, symbols_in
 from jaxops.graph.bounded_sizes import COUNTED_SIZES
 from jaxops.graph.interpreter import SIZE_CONSTRAINTS
 from jaxops.graph.nodes import Node
 from jaxops.lazy_sequences import SplitSequence
-from jaxops.static import StaticValue, Undecided, evaluated, get_opaque_trace_state, is_symbolic, jaxpr_as_fun, static_array, symbolic_shape
-from jaxops.symbolic import bounded_by, numbers_of
+from jaxops.static import (
+    StaticValue,
+    Undecided,
+    evaluated,
+    get_opaque_trace_state,
+    is_symbolic,
+    jaxpr_as_fun,
+    static_array,
+    symbolic_shape,
+)
+from jaxops.symbolic import bounded_by, bounds_of, numbers_of
 
 
 class Counted(NamedTuple):
@@ -60,16 +70,56 @@ class _Made(NamedTuple):
 class _Sizes:
     """The symbols of one trace, each for the number of true elements of a result.
 
-    made: symbol → the result. symbols: by name. most: symbol → its largest value.
+    made: symbol → the result. most: symbol → its largest value.
     """
 
-    def __init__(self, automatic: bool) -> None:
-        """automatic: whether an operator without a bound gets its largest size."""
+    def __init__(self, automatic: bool, scope: Any) -> None:
+        """automatic: whether an operator without a bound gets its largest size. scope: that of symbolic sizes in the
+        program around it, or None."""
         self._automatic = automatic
         self.made: dict[str, _Made] = {}
-        self.symbols: dict[str, Any] = {}
         self.most: dict[str, int] = {}
-        self._scope: Any = None
+        self._scope, self._outer = scope, None if scope is None else bounds_of(scope)
+        if scope is not None:
+            bounded_by(scope, functools.partial(self._bounds, 1), functools.partial(self._bounds, 0))
+        # A traced number of true elements, or what was computed from some → the same with symbols.
+        self._numbers: list[tuple[Any, np.ndarray]] = []
+        self._flags: list[Any] = []
+
+    def outputs(
+        self, node: Node, inputs: Sequence[Any], attributes: Mapping[str, Any], call: Callable[..., Sequence[Any]]
+    ) -> Sequence[Any]:
+        """As of `jaxops.graph.bounded_sizes.CountedSizes`."""
+        known = [self._symbolic(x) for x in inputs]
+        try:
+            outputs = call(inputs)
+        except UnboundedError as error:
+            return self.results(node.label, node.operator, inputs, attributes, call, error)
+        except StaticError:
+            if all(x is y for x, y in zip(known, inputs, strict=True)):
+                raise
+            return call(known)
+        if all(isinstance(y, np.ndarray) for y in outputs) or not node.operator.foldable:
+            return outputs
+        if any(x is not y for x, y in zip(known, inputs, strict=True)):
+            if all(x is None or isinstance(x, np.ndarray) for x in known):
+                with suppress(JaxopsError, Undecided):
+                    self._numbers += zip(outputs, call(known), strict=True)
+        elif self._counts(node, inputs, outputs):
+            symbol = self.new(node.label, node.operator.label, inputs[0].size, None)
+            counted(outputs[0], outputs[0].reshape(()), str(symbol), outputs[0].shape)
+            self._numbers.append((outputs[0], np.full(outputs[0].shape, symbol, object)))
+        return outputs
+
+    def _symbolic(self, value: Any) -> Any:
+        return next((symbols for traced, symbols in self._numbers if traced is value), value)
+
+    def _counts(self, node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
+        """Tells whether a node counts the true elements of a mask: the sum of a Cast, as PyTorch writes it."""
+        x, y = inputs[0], outputs[0]
+        if node.operator.name == "Cast" and x.dtype == bool and jnp.issubdtype(y.dtype, np.integer):
+            self._flags.append(y)
+        return node.operator.name == "ReduceSum" and y.size == 1 and any(x is flag for flag in self._flags)
 
     def results(
         self,
@@ -77,7 +127,7 @@ class _Sizes:
         operator: Any,
         inputs: Sequence[Any],
         attributes: Mapping[str, Any],
-        run: Callable[[Mapping[str, Any]], Sequence[Any]],
+        call: Callable[..., Sequence[Any]],
         error: UnboundedError | None = None,
     ) -> Sequence[Any]:
         """As of `jaxops.graph.bounded_sizes.CountedSizes`."""
@@ -90,9 +140,10 @@ class _Sizes:
             same = made.operator is not None and made.operator.name == operator.name and made.attributes == attributes
             if same and all(a is b for a, b in zip(made.inputs, inputs, strict=True)):
                 return made.results
-        most = attributes["size"] if error is None else max(self.room(size.most(inputs, attributes)), 1)
-        padded = run({**attributes, "size": most})
-        longer = jax.eval_shape(lambda: list(run({**attributes, "size": most + 1})))
+        most = attributes["size"] if error is None else self.room(size.most(inputs, attributes))
+        most = max(most, 1) if isinstance(most, int) else most
+        padded = call(inputs, {**attributes, "size": most})
+        longer = jax.eval_shape(lambda: list(call(inputs, {**attributes, "size": most + 1})))
         symbol = self.new(node, operator.label, most, error)
         true = size and jnp.minimum(size.true(inputs, attributes, padded), most).astype(canonical(np.int64))
         results = list[Any]()
@@ -110,8 +161,7 @@ class _Sizes:
         if self._scope is None:
             self._scope = symbol.scope
             bounded_by(symbol.scope, functools.partial(self._bounds, 1), functools.partial(self._bounds, 0))
-        self.symbols[str(symbol)], self.most[str(symbol)] = symbol, most
-        self.made[str(symbol)] = _Made(node, label, error)
+        self.most[str(symbol)], self.made[str(symbol)] = most, _Made(node, label, error)
         return symbol
 
     def border(self, node: Node) -> "_Border":
@@ -120,9 +170,18 @@ class _Sizes:
 
     def room(self, size: Any) -> int:
         """Returns the largest number that a size can be."""
-        return evaluated(size, self.most) if is_symbolic(size) else size
+        return evaluated(size, self.outer(size) | self.most) if is_symbolic(size) else size
+
+    def outer(self, *sizes: Any) -> dict[str, Any]:
+        """Returns the symbols of the program around this one, by name."""
+        names = [name for name in symbols_in(*sizes) if name not in self.made]
+        return {name: symbolic_shape(name, scope=self._scope)[0] for name in names}
 
     def _bounds(self, least: int, size: Any) -> tuple[float, float] | None:
+        if self._outer is not None:
+            if not any(symbol in self.made for symbol in symbols_in(size)):
+                return self._outer(size)
+            return None if least else (0 if str(size) in self.made else -np.inf, np.inf)
         numbers = numbers_of(size, {symbol: range(least, most + 1) for symbol, most in self.most.items()})
         return None if numbers is None else (int(numbers.min()), int(numbers.max()))
 
@@ -144,9 +203,9 @@ class _Assumptions:
         """As of `ConstraintSearch`."""
         if not any(symbol in self._sizes.made for symbol in error.symbols):
             return self._outer is not None and self._outer.assume(error)
-        left, _, right = error.needs.partition(" == ")
-        if right and left not in self._equal and (right.isdigit() or right in self._sizes.made):
-            self._equal[left] = int(right) if right.isdigit() else self._sizes.symbols[right]
+        sizes = sorted(error.sizes, key=lambda size: (is_symbolic(size), len(str(size))))
+        if error.problem.endswith("must be equal") and len(sizes) == 2 and str(sizes[1]) not in self._equal:
+            self._equal[str(sizes[1])] = sizes[0]
             self._pending = "equal"
         else:
             self._pending = "" if "traced" in self._tried else "traced"
@@ -196,7 +255,9 @@ class _Border:
             results = run(*inputs, **context)
             if flow.first is None and get_opaque_trace_state() == self._trace:
                 return results  # the only branch, which is a part of the program
-            outputs = [self._leaving(y, outer, k - flow.leading, k - flow.leading < state) for k, y in enumerate(results)]
+            outputs = [
+                self._leaving(y, outer, k - flow.leading, k - flow.leading < state) for k, y in enumerate(results)
+            ]
             if flow.first is not None:
                 return outputs
             self._has_sizes = True
@@ -248,7 +309,8 @@ def run_counted(fn: Callable[..., Any], *arguments: Any, automatic: bool) -> Any
     """
     leaves, tree = jax.tree.flatten(arguments)
     specs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves]
-    sizes = _Sizes(automatic)
+    scope = next((d.scope for x in leaves for d in x.shape if is_symbolic(d)), None)
+    sizes = _Sizes(automatic, scope)
     tokens = COUNTED_SIZES.set(sizes), SIZE_CONSTRAINTS.set(_Assumptions(sizes, SIZE_CONSTRAINTS.get()))
     try:
         program, types = jax.make_jaxpr(lambda *arguments: jax.tree.map(_closed, fn(*arguments)), return_shape=True)(
@@ -265,16 +327,18 @@ def run_counted(fn: Callable[..., Any], *arguments: Any, automatic: bool) -> Any
     if not sizes.made:
         return jax.tree.unflatten(tree, jaxpr_as_fun(program)(*leaves))
     for symbol in symbols_in(*(d for y in types for d in y.shape)):
-        if (made := sizes.made[symbol]).error is not None:
-            raise made.unbounded()
-    capacity = Capacity({}, sizes.most, {}, differentiable=automatic)
+        if symbol in sizes.made and sizes.made[symbol].error is not None:
+            raise sizes.made[symbol].unbounded()
+    outer = sizes.outer(*symbolic_sizes(program.jaxpr), *(d for x in leaves for d in x.shape))
+    true = {name: jnp.asarray(size, canonical(np.int64)) for name, size in outer.items()}
+    capacity = Capacity(true, {**outer, **sizes.most}, {}, frozenset(outer), differentiable=automatic)
     try:
         results = run_padded(program, leaves, capacity)
     except UnsupportedError as error:
         raise _explained(error, sizes) from error
 
     def result(x: Any, type: Any) -> Any:
-        axes = symbolic_axes(type.shape)
+        axes = [axis for axis, size in enumerate(type.shape) if capacity.varies(size)]
         known = {axis: capacity.count(type.shape[axis]) for axis in axes if capacity.knows(type.shape[axis])}
         return Counted(x, known) if axes else x
 

@@ -93,12 +93,15 @@ class Plan:
         """Returns the results without surplus rows; static sizes become the true ones."""
 
         def crop(x: Any, spec: Any) -> Any:
-            if isinstance(x, np.ndarray):
+            if isinstance(x, np.ndarray) and isinstance(spec, np.ndarray):
                 if spec.dtype != object:
                     return x
                 return np.array([_number(d, self.sizes) for d in spec.flat], x.dtype).reshape(x.shape)
             sizes = tuple(_number(d, self.sizes) for d in spec.shape)
-            return x if sizes == x.shape else as_traced(np.asarray(x)[tuple(map(slice, sizes))])
+            if sizes == x.shape:
+                return x
+            true = np.asarray(x)[tuple(map(slice, sizes))]
+            return true if isinstance(x, np.ndarray) else as_traced(true)
 
         return {name: jax.tree.map(crop, value, self.symbolic.results[name]) for name, value in values.items()}
 

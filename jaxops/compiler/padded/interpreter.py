@@ -55,10 +55,10 @@ def _evaluate(eqn: Any, inputs: list[Padded], capacity: Capacity) -> list[Padded
     name = eqn.primitive.name
     if name == "dim_as_value":
         return [Padded(jnp.asarray(capacity.true_size(eqn.params["dim"])), zeroed=True)]
-    if not _has_symbolic_size(eqn):
-        return [Padded(y, zeroed=True) for y in emitted(eqn, [x.array for x in inputs])]
     if name in _COUNTS:
         return [_COUNTS[name](eqn, inputs, capacity)]
+    if not _has_symbolic_size(eqn, capacity):
+        return [Padded(y, zeroed=True) for y in emitted(eqn, [x.array for x in inputs])]
     if name == "custom_jvp_call" and capacity.differentiable:
         return _with_own_derivative(eqn, inputs, capacity)
     if (inner := called_jaxpr(eqn)) is not None:
@@ -185,7 +185,9 @@ def _while(eqn: Any, inputs: list[Padded], capacity: Capacity) -> list[Padded]:
         chosen = [jnp.expand_dims(flags, tuple(range(flags.ndim, x.ndim))) for x in after]
         return [jnp.where(now, new, old) for now, new, old in zip(chosen, after, state, strict=True)]
 
-    return [Padded(x) for x in lax.while_loop(lambda state: goes_on(state).any(), body, [x.array for x in inputs[start:]])]
+    return [
+        Padded(x) for x in lax.while_loop(lambda state: goes_on(state).any(), body, [x.array for x in inputs[start:]])
+    ]
 
 
 def _cond(eqn: Any, inputs: list[Padded], capacity: Capacity) -> list[Padded]:
@@ -203,12 +205,12 @@ _BY_OTHERS = {"conv_general_dilated", "dot_general"}
 _LOOPS: dict[str, Callable[..., list[Padded]]] = {"cond": _cond, "scan": _scan, "while": _while}
 
 
-def _has_symbolic_size(eqn: Any) -> bool:
-    """Tells whether an equation has symbolic sizes: in operands, results, parameters or inner programs."""
+def _has_symbolic_size(eqn: Any, capacity: Capacity) -> bool:
+    """Tells whether an equation has sizes that may have surplus elements: in operands, results, parameters or inner programs."""
     sizes = [sizes_of(v) for v in (*eqn.invars, *eqn.outvars)]
-    if any(map(is_symbolic, jax.tree.leaves((sizes, list(eqn.params.values()))))):
+    if any(map(capacity.varies, jax.tree.leaves((sizes, list(eqn.params.values()))))):
         return True
-    return any(_has_symbolic_size(inner) for jaxpr in jaxprs(eqn) for inner in jaxpr.eqns)
+    return any(_has_symbolic_size(inner, capacity) for jaxpr in jaxprs(eqn) for inner in jaxpr.eqns)
 
 
 # Primitives whose results are zero where their operands are.

@@ -102,7 +102,11 @@ def _reshape(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capac
     index, stride = jnp.zeros_like(position), 1
     for size, room in zip(reversed(sizes[0]), reversed(x.array.shape), strict=True):
         count = capacity.count(size)
-        index, position, stride = index + position % count * np.int32(stride), position // count, stride * room
+        index, position, stride = (
+            index + position % count * jnp.asarray(stride, np.int32),
+            position // count,
+            stride * room,
+        )
     return Padded(jnp.take(x.array.reshape(-1), index, mode="clip"))
 
 
@@ -222,7 +226,7 @@ def _bounded_indices(
     ends = [capacity.count(sizes[axis]) - capacity.count(windows.get(axis, 1)) for axis in mapped]
     shape = (1,) * (indices.ndim - 1) + (len(mapped),)
     last = jnp.asarray(ends, indices.dtype).reshape(shape)
-    outside = np.array([capacity.of(sizes[axis]) for axis in mapped], indices.dtype).reshape(shape)
+    outside = jnp.stack([jnp.asarray(capacity.of(sizes[axis]), indices.dtype) for axis in mapped]).reshape(shape)
     return jnp.clip(indices, 0, last) if _clips(eqn) else jnp.where(indices > last, outside, indices)
 
 

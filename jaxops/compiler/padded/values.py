@@ -18,13 +18,15 @@ class Capacity:
     """For each symbolic size, the number of elements that its axis has room for, and the true size.
 
     sizes: symbol → its true size, traced. largest: symbol → its largest value. reserved: size → its room, for a size
-    that gets more room than `largest` implies. differentiable: whether JAX may differentiate the run, so that surplus
+    that gets more room than `largest` implies. outer: symbols of a program around this one, such as an export, which
+    are their own true size and their own largest value. differentiable: whether JAX may differentiate the run, so that surplus
     elements may not affect derivatives either.
     """
 
     sizes: Mapping[str, Any]
     largest: Mapping[str, int]
     reserved: Mapping[Dim, int]
+    outer: frozenset[str] = frozenset()
     differentiable: bool = False
     _true_sizes: dict[Dim, tuple[Any, Any]] = field(default_factory=dict, repr=False, compare=False)
 
@@ -45,6 +47,10 @@ class Capacity:
             value = size_as_value(dim, self.sizes)
             self._true_sizes[dim] = state, value
         return value
+
+    def varies(self, dim: Dim) -> bool:
+        """Tells whether an axis of this size may have surplus elements."""
+        return is_symbolic(dim) and not (self.outer and self.outer.issuperset(symbols_in(dim)))
 
     def knows(self, dim: Dim) -> bool:
         """Tells whether the true size is known."""
