@@ -9,8 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxops.errors import BoundsError, StaticError, amount
+from jaxops.errors import BoundsError, StaticError, amount, describe
 from jaxops.static import Sizes, StaticValue, Tracer
+
+_SHOWN = 6  # keys of dictionaries in a repr
 
 
 class Deferred:
@@ -110,6 +112,12 @@ class ZippedMaps(Deferred, Sequence[dict[Any, Any]]):
 
     def __eq__(self, other: object) -> bool:
         return self is other or (not isinstance(self.array, Tracer) and self.value == other)
+
+    def __repr__(self) -> str:
+        if not isinstance(self.array, Tracer):
+            return repr(self.value)
+        keys = ", ".join(map(repr, self.items.value.tolist()[:_SHOWN])) + ", …" * (len(self.items.value) > _SHOWN)
+        return f"ZippedMaps({amount(len(self), 'dictionary', 'dictionaries')} with the keys {keys}; array={describe(self.array)})"
 
     @staticmethod
     def made(array: np.ndarray, items: np.ndarray) -> list[dict[Any, Any]]:

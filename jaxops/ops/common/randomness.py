@@ -14,15 +14,20 @@ from jaxops.static import Dim
 _WORDS, _APART = 624, 397
 
 
+class MissingKeyError(ArgumentError):
+    """Random numbers without a key or a seed."""
+
+
 def random_key(op: str, rng: Any, seed: float | None) -> Any:
     """The random key of an operator: `rng`, or a key seeded with the bits of the attribute `seed`, a float32.
 
-    Raises ArgumentError if both are None.
+    Raises MissingKeyError if both are None.
     """
     if rng is not None:
         return rng
     if seed is None:
-        raise ArgumentError(f"{op}: it needs a random key; pass `rng`, such as jax.random.key(0), or a number `seed`")
+        problem = "it needs a random key; pass `rng`, such as jax.random.key(0), or a number `seed`"
+        raise MissingKeyError(f"{op}: {problem}")
     return jax.random.key(np.float32(seed).view(np.uint32))
 
 
