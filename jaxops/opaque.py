@@ -117,7 +117,8 @@ class ZippedMaps(Deferred, Sequence[dict[Any, Any]]):
         if not isinstance(self.array, Tracer):
             return repr(self.value)
         keys = ", ".join(map(repr, self.items.value.tolist()[:_SHOWN])) + ", …" * (len(self.items.value) > _SHOWN)
-        return f"ZippedMaps({amount(len(self), 'dictionary', 'dictionaries')} with the keys {keys}; array={describe(self.array)})"
+        maps = amount(len(self), "dictionary", "dictionaries")
+        return f"ZippedMaps({maps} with the keys {keys}; array={describe(self.array)})"
 
     @staticmethod
     def made(array: np.ndarray, items: np.ndarray) -> list[dict[Any, Any]]:
