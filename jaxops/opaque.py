@@ -11,8 +11,10 @@ import jax
 import jax.export
 import numpy as np
 
-from jaxops.errors import BoundsError, StaticError, amount
+from jaxops.errors import BoundsError, StaticError, amount, describe
 from jaxops.static import Sizes, StaticValue, Tracer
+
+_SHOWN = 6  # keys of dictionaries in a repr
 
 
 def _to_bytes(items: StaticValue) -> bytes:
@@ -129,6 +131,13 @@ class ZippedMaps(Deferred, Sequence[dict[Any, Any]]):
 
     def __eq__(self, other: object) -> bool:
         return self is other or (not isinstance(self.array, Tracer) and self.value == other)
+
+    def __repr__(self) -> str:
+        if not isinstance(self.array, Tracer):
+            return repr(self.value)
+        keys = ", ".join(map(repr, self.items.value.tolist()[:_SHOWN])) + ", …" * (len(self.items.value) > _SHOWN)
+        maps = amount(len(self), "dictionary", "dictionaries")
+        return f"ZippedMaps({maps} with the keys {keys}; array={describe(self.array)})"
 
     @staticmethod
     def made(array: np.ndarray, items: np.ndarray) -> list[dict[Any, Any]]:

@@ -14,15 +14,19 @@ from jaxops.static import Dim
 _WORDS, _APART = 624, 397
 
 
+class MissingKeyError(ArgumentError):
+    """Random numbers without a key or a seed."""
+
+
 def random_key(op: str, rng: Any, seed: float | None) -> Any:
     """The random key of an operator: `rng`, or a key seeded with the bits of the attribute `seed`, a float32.
 
-    Raises ArgumentError if both are None.
+    Raises MissingKeyError if both are None.
     """
     if rng is not None:
         return rng
     if seed is None:
-        raise ArgumentError(
+        raise MissingKeyError(
             f"{op}: it needs a random key; pass `rng`, such as jax.random.key(0), or a number `seed` where the "
             "operator itself is called"
         )

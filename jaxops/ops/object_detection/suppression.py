@@ -15,7 +15,7 @@ from jaxops.ops.common.greedy_choice import choose_boxes, ordered_corners, overl
 from jaxops.ops.common.result_sizes import bounded_like, check_counts, rows_that_begin, unbounded
 from jaxops.shapes.arithmetic import all_agree
 from jaxops.signature import DataSize, Static, Traits, UpperBound, operator
-from jaxops.static import Array, Sizes, Tracer, is_static, jit_if_concrete
+from jaxops.static import Array, Sizes, Tracer, is_static, is_symbolic, jit_if_concrete
 
 TRAITS = Traits(precision="exact")
 
@@ -101,8 +101,11 @@ def _limit(value: Any, boxes: Any) -> Any:
     """The most boxes to select; a static limit beyond their number, such as INT64_MAX, has no effect."""
     if value is None:
         return 0
-    is_known = is_static(value) and isinstance(boxes, int)
-    return np.minimum(np.asarray(value), np.asarray(boxes)) if is_known else value  # a narrow type may not hold `boxes`
+    if not is_static(value) or is_symbolic(np.asarray(value)):
+        return value
+    # The number of boxes may be symbolic, but fits the indices. A narrow type may not hold it.
+    most = boxes if isinstance(boxes, int) else np.iinfo(np.int32).max
+    return np.minimum(np.asarray(value), np.asarray(most))
 
 
 def _one(op: str, name: str, value: Any) -> jax.Array:

@@ -132,8 +132,8 @@ def _suppressed(boxes: Any, scores: Any, limits: tuple[Any, ...], how: _How, out
     most, *thresholds = limits
     count = places.shape[1]
     known = isinstance(most, int | np.integer | np.ndarray) and np.asarray(most).dtype.kind in "iu"
-    if known and isinstance(count, int):
-        most = np.minimum(most, count)  # a limit beyond the number of boxes, such as INT64_MAX, has no effect
+    if known:  # a limit beyond the number of boxes, which may be symbolic, has no effect: such as INT64_MAX
+        most = np.minimum(most, count if isinstance(count, int) else np.iinfo(np.int32).max)
     numbers = (_one(op, "max_output_boxes_per_class", np.int32(0) if most is None else most),)
     for name, value in zip(("iou_threshold", "score_threshold", "soft_nms_sigma"), thresholds, strict=True):
         numbers += (_one(op, name, np.float32(0) if value is None else value).astype(places.dtype),)

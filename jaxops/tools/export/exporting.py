@@ -13,6 +13,8 @@ from jaxops.errors import ArgumentError, JaxopsError, SizeError, StaticError, Un
 from jaxops.graph import declared_sizes as names_of
 from jaxops.graph.interpreter import SIZE_CONSTRAINTS, open_question
 from jaxops.graph.nodes import Tensor, Value
+from jaxops.opaque import Deferred
+from jaxops.ops.common.randomness import MissingKeyError
 from jaxops.progress import say
 from jaxops.static import LIMITING, Undecided, is_symbolic, jaxpr_as_fun, lowered
 from jaxops.tools.export.size_limits import Limits
@@ -53,9 +55,16 @@ def export(
     names_of.check_limits(inputs, {name: int(text) for name, text in meanings.items() if text.isdigit()})
     constraints_asked += names_of.constraints(inputs, meanings)
 
-    def outputs_of(params: Any, *arrays: Any) -> Any:
-        outputs = apply(params, {v.name: x for v, x in zip(inputs, arrays, strict=True)})
-        return tuple(outputs) if isinstance(outputs, tuple) else outputs
+    keys: tuple[Any, ...] = ()  # the random key, the last argument of a model that needs one
+
+    def outputs_of(params: Any, *arguments: Any) -> Any:
+        arrays, rng = arguments[: len(inputs)], dict(zip(["rng"], arguments[len(inputs) :], strict=False))
+        outputs = apply(params, {v.name: x for v, x in zip(inputs, arrays, strict=True)}, **rng)
+        results = tuple(outputs) if isinstance(outputs, tuple) else outputs
+        # A program that is serialized has arrays alone.
+        return jax.tree.map(
+            lambda y: y.array if isinstance(y, Deferred) else y, results, is_leaf=lambda y: isinstance(y, Deferred)
+        )
 
     def program(*arguments: Any) -> Any:
         closed, shapes = jax.make_jaxpr(outputs_of, return_shape=True)(*arguments)
@@ -72,7 +81,7 @@ def export(
         specs = _specs(inputs, meanings, limits)
         tokens = SIZE_CONSTRAINTS.set(limits), LIMITING.set(limiting)
         try:
-            exported = _exported(program, platforms, (weights, *specs))
+            exported = _exported(program, platforms, (weights, *specs, *keys))
             _say_fixed(meanings, limits.sizes(meanings))
             return exported
         except _Learned:
@@ -89,6 +98,10 @@ def export(
             first = first or error
             if not limits.turns():
                 raise first from first.__cause__
+        except MissingKeyError:
+            if keys:
+                raise
+            keys = (jax.eval_shape(lambda: jax.random.key(0)),)
         except JaxopsError as error:
             if limits.in_trace:
                 continue
