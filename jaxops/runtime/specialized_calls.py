@@ -29,7 +29,7 @@ from jaxops.memory import LIMIT
 from jaxops.opaque import Deferred
 from jaxops.runtime.arguments import named_outputs
 from jaxops.runtime.auto_axes import is_on_mesh
-from jaxops.runtime.recently_used import MOST, RecentlyUsed
+from jaxops.runtime.recently_used import RecentlyUsed
 from jaxops.static import JaxRuntimeError, is_concrete, tracing
 
 _read_settings = operator.attrgetter(
@@ -92,9 +92,7 @@ class CallCache:
     latest: RecentlyUsed[Any, Executable] = field(default_factory=RecentlyUsed)
     executables: RecentlyUsed[Any, Executable | None] = field(default_factory=RecentlyUsed)
     prepared: dict[str, Any] = field(default_factory=dict)
-    # A fast call does not count as a use of its executable. So there are fewer of them: what is called often becomes a
-    # fast call again, which does count, before its executable is the oldest.
-    fast_calls: RecentlyUsed[Any, FastCall] = field(default_factory=lambda: RecentlyUsed(MOST // 2))
+    fast_calls: RecentlyUsed[Any, FastCall] = field(default_factory=RecentlyUsed)
 
     def has(self, params: Mapping[str, Any]) -> bool:
         """Tells whether these are the parameters of the cache; some may have been read from the file since."""
@@ -163,7 +161,7 @@ class SpecializedCalls:
         """
         cache = self._cache
         try:
-            fast = cache.fast_calls.get(tuple(map(_kind, inputs)))
+            fast = cache.fast_calls.used(tuple(map(_kind, inputs)))
         except (AttributeError, TypeError):  # inputs that are not arrays
             return None
         if fast is None or cast(Any, jax.config).jax_disable_jit or tracing():

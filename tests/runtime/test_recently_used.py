@@ -39,12 +39,8 @@ def test_programs_of_many_sizes_have_a_bound(compiled):
     assert compiled == list(range(1, 21))
     runner = found._function.runner
     cache = runner.prepared._cache
-    assert [len(each) for each in (cache.latest, cache.executables, runner._specialized, cache.fast_calls)] == [
-        8,
-        8,
-        8,
-        4,
-    ]
+    of_params = cache.latest, cache.executables, cache.fast_calls
+    assert [len(each) for each in (*of_params, runner._specialized)] == [8] * 4
     found(ones(20))
     found(ones(16))
     assert len(compiled) == 20
@@ -56,7 +52,7 @@ def test_entries():
     found = RecentlyUsed(2)
     found["a"] = 1
     found["b"] = 2
-    assert found.get("a") == 1  # no use
+    assert found["a"] == 1  # no use
     found["c"] = 3
     assert list(found.items()) == [("b", 2), ("c", 3)]
     assert found.used("b") == 2
