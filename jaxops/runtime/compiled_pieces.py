@@ -31,6 +31,7 @@ from jaxops.opaque import Deferred
 from jaxops.progress import progress, step
 from jaxops.runtime.auto_axes import is_on_mesh, under_auto_axes
 from jaxops.runtime.counted_sizes import exact, padded, run_counted
+from jaxops.runtime.recently_used import RecentlyUsed
 from jaxops.runtime.rounded_inputs import Rounded, has_buckets, run_in_buckets, run_rounded
 from jaxops.runtime.size_buckets import Rounding
 from jaxops.runtime.specialized_calls import CallCache, SpecializedCalls
@@ -81,7 +82,7 @@ class GraphRunner:
     buckets: Mapping[str, int] = field(default_factory=dict)
     cuts: dict[str, str] = field(default_factory=dict)
     _rounding: Rounding = field(default_factory=Rounding)
-    _specialized: dict[Any, Any] = field(default_factory=dict)
+    _specialized: RecentlyUsed[Any, Any] = field(default_factory=RecentlyUsed)
     _halved: set[Any] = field(default_factory=set)
 
     def __post_init__(self) -> None:

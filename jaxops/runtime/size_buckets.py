@@ -27,6 +27,7 @@ from jaxops.graph.nodes import Graph, Node
 from jaxops.lazy_sequences import SplitSequence
 from jaxops.memory import LIMIT
 from jaxops.progress import step
+from jaxops.runtime.recently_used import RecentlyUsed
 from jaxops.static import UNKNOWN, StaticValue, Undecided, evaluated, is_symbolic, symbolic_shape
 
 # Sizes are rounded up to at least `_ROWS` if the operands then have at most `_FEW` elements: without this, a loop that
@@ -112,7 +113,7 @@ class Rounding:
 
     _first: dict[Any, list[tuple[int, ...]]] = field(default_factory=dict)
     _varying: dict[Any, set[tuple[int, int]]] = field(default_factory=dict)
-    _symbolic: dict[Any, Symbolic] = field(default_factory=dict)
+    _symbolic: RecentlyUsed[Any, Symbolic] = field(default_factory=RecentlyUsed)
 
     def plan(self, graph: Graph, start: int, values: Mapping[str, Any], params: Mapping[str, Any]) -> Plan | None:
         """Returns the plan for the piece that begins at node `start`; None if it runs with exact sizes."""
@@ -131,14 +132,15 @@ class Rounding:
             tuple(names[first[k][a], d] if (k, a) in varying else d for a, d in enumerate(shape))
             for k, shape in enumerate(shapes)
         )
-        if (kind, texts) not in self._symbolic:
+        symbolic = self._symbolic.used((kind, texts))
+        if symbolic is None:
             symbols = dict(zip(names.values(), symbolic_shape(", ".join(names.values())), strict=True))
             specs = [
                 jax.ShapeDtypeStruct(tuple(symbols.get(d, d) for d in text), x.dtype)
                 for text, x in zip(texts, leaves, strict=True)
             ]
-            self._symbolic[kind, texts] = _trace(graph, start, jax.tree.unflatten(tree, specs), specs, params)
-        symbolic = self._symbolic[kind, texts]
+            symbolic = _trace(graph, start, jax.tree.unflatten(tree, specs), specs, params)
+            self._symbolic[kind, texts] = symbolic
         sizes = {name: now for (_, now), name in names.items()}
         for least in (_ROWS, 2):  # at least two: an axis of size 1 would be broadcast
             room = {name: max(least, 1 << (size - 1).bit_length()) if size else least for name, size in sizes.items()}

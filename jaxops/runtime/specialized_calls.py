@@ -29,12 +29,16 @@ from jaxops.memory import LIMIT
 from jaxops.opaque import Deferred
 from jaxops.runtime.arguments import named_outputs
 from jaxops.runtime.auto_axes import is_on_mesh
+from jaxops.runtime.recently_used import RecentlyUsed
 from jaxops.static import JaxRuntimeError, is_concrete, tracing
 
 _read_settings = operator.attrgetter(
     *("jax_default_matmul_precision", "jax_enable_x64", "jax_numpy_dtype_promotion", "jax_numpy_rank_promotion"),
     *("jax_debug_nans", "jax_debug_infs"),
 )
+
+
+_ABSENT = object()
 
 
 def _settings() -> tuple[Any, ...]:
@@ -85,10 +89,10 @@ class CallCache:
 
     params: dict[str, Any]
     concrete: bool
-    latest: dict[Any, Executable] = field(default_factory=dict)
-    executables: dict[Any, Executable | None] = field(default_factory=dict)
+    latest: RecentlyUsed[Any, Executable] = field(default_factory=RecentlyUsed)
+    executables: RecentlyUsed[Any, Executable | None] = field(default_factory=RecentlyUsed)
     prepared: dict[str, Any] = field(default_factory=dict)
-    fast_calls: dict[Any, FastCall] = field(default_factory=dict)
+    fast_calls: RecentlyUsed[Any, FastCall] = field(default_factory=RecentlyUsed)
 
     def has(self, params: Mapping[str, Any]) -> bool:
         """Tells whether these are the parameters of the cache; some may have been read from the file since."""
@@ -139,7 +143,7 @@ class SpecializedCalls:
     """
 
     compiled: Any
-    specialized: "dict[Any, _Program]"
+    specialized: "RecentlyUsed[Any, _Program]"
     programs: ProgramCache | None = None
     _cache: CallCache = field(default_factory=lambda: CallCache({}, True))
 
@@ -157,7 +161,7 @@ class SpecializedCalls:
         """
         cache = self._cache
         try:
-            fast = cache.fast_calls.get(tuple(map(_kind, inputs)))
+            fast = cache.fast_calls.used(tuple(map(_kind, inputs)))
         except (AttributeError, TypeError):  # inputs that are not arrays
             return None
         if fast is None or cast(Any, jax.config).jax_disable_jit or tracing():
@@ -182,7 +186,7 @@ class SpecializedCalls:
         """Returns the executable (None on a mesh) and the result of `compiled`. leaves, tree: of (inputs, rng), without
         tracers."""
         signature = (static, tree, *[(x.shape, x.dtype) for x in leaves])
-        executable = cache.latest.get(signature)
+        executable = cache.latest.used(signature)
         if executable is not None:
             try:
                 return executable, _result(executable, leaves)
@@ -190,9 +194,10 @@ class SpecializedCalls:
                 cache.latest.pop(signature, None)
         with garbage_later():
             key = static, tree, *map(jax.typeof, leaves), _settings()
-            if key not in cache.executables:
-                cache.executables[key] = self._executable(cache, key, static, inputs, rng, leaves)
-            executable = cache.executables[key]
+            executable = cache.executables.used(key, _ABSENT)
+            if executable is _ABSENT:
+                executable = self._executable(cache, key, static, inputs, rng, leaves)
+                cache.executables[key] = executable
             if executable is None:
                 return None, self.compiled(*static, named_arrays(cache.params), inputs, rng)
             cache.latest[signature] = executable
@@ -216,14 +221,14 @@ class SpecializedCalls:
             return None
         weights = [params[name] for name in sorted(params)]  # as JAX orders the leaves of a dictionary
         signature = key, tuple(jax.typeof(type_of(x)) for x in weights)
-        if signature not in self.specialized:
+        program = self.specialized.used(signature)
+        if program is None:
             entry = None
             if self.programs is not None and rng is None:
                 types = {name: str(jax.typeof(type_of(x))) for name, x in params.items()}
                 entry = self.programs.entry(*static, inputs, types, settings, LIMIT.get())
             program = _loaded(entry, cache, weights) or self._specialized(cache, static, inputs, rng, leaves, entry)
             self.specialized[signature] = program
-        program = self.specialized[signature]
         prepare, read, tree, run = program
         if isinstance(run, jax.stages.Compiled | SegmentedProgram):
             # A compiled program does not check settings, and segments would be compiled for other settings silently.

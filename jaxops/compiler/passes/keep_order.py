@@ -140,8 +140,9 @@ def _hidden(operand: Any, constants: dict[Any, Any], types: list[Any], scope: st
 
 def _number(constant: Any) -> str:
     """Returns the text of a constant of one float, which tells 0.0 from -0.0; "" for all other operands."""
-    one_float = constant is not None and np.size(constant) == 1 and _is_float(np.asarray(constant))
-    return str(float(np.ravel(constant)[0])) if one_float else ""
+    if constant is None or np.size(constant) != 1 or not _is_float(np.asarray(constant)):
+        return ""
+    return str(float(np.ravel(constant)[0]))
 
 
 def _is_float(type: Any) -> bool:
