@@ -327,7 +327,7 @@ def known(op: str, operand: str, value: Any) -> Any:
         pass  # a tracer in a list
     problem = f"`{operand}` must be known while tracing, but it is traced"
     hint = f"give `{operand}` as Python numbers or a NumPy array, compute it from `jaxops.shape(x)`, or name it in "
-    raise StaticError(message(op, problem, **{operand: value}), f"{hint}`static_argnames` of `jax.jit`")
+    raise StaticError(message(op, problem, hint=None, **{operand: value}), f"{hint}`static_argnames` of `jax.jit`")
 
 
 def as_array(value: Any, subject: str = "an operand") -> np.ndarray:

@@ -34,7 +34,7 @@ def with_values(graph: Graph, values: Mapping[str, Any]) -> Graph:
         if formal.kind != "tensor":
             raise ArgumentError(f"`values`: input '{name}' is not a tensor: {formal}")
         if np.ndim(value) == 0 and formal.shape and all(d == 1 for d in formal.shape):
-            value = np.reshape(value, formal.shape)  # a flag, which exporters declare as a list of one
+            value = np.reshape(value, (1,) * len(formal.shape))  # a flag, which exporters declare as a list of one
         fixed[name] = to_operand(dataclasses.replace(formal, static="`values` of load"), value).value
     return dataclasses.replace(
         graph,

@@ -58,7 +58,7 @@ def linear_classifier(
     x: (rows, features), or (features,) for one row; real numbers. coefficients: static, targets·features numbers,
     target by target. intercepts: static, one for each target; None for none. classlabels_…: static, one of both, a
     label for each target. Returns labels (rows,) and float32 scores (rows, targets). String labels are NumPy strings
-    outside of `jit`; inside they are `ChosenStrings`, which a function can return, but not compute with.
+    outside of `jit`; inside they are `ChosenStrings`, which a function can move, compare and return.
     With one target and two labels, the second label is chosen where the score s is above 0, and there are two scores:
     (1 - s, s), or with LOGISTIC the logistic of (-s, s). SOFTMAX is not applied, as in onnxruntime. With PROBIT, s is
     transformed first (onnxruntime leaves one of the two scores undefined).

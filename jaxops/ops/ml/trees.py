@@ -208,7 +208,7 @@ def tree_ensemble_classifier(
     x and nodes_… as in `tree_ensemble_regressor`. class_…: the weights of leaves, each with its tree, its node and the
     position of a class. classlabels_…: one of both. base_values: one for each class, added to the scores.
     Returns labels (rows,) and float32 scores (rows, classes), transformed. String labels are NumPy strings outside of
-    `jit`; inside they are `ChosenStrings`, which a function can return, but not compute with.
+    `jit`; inside they are `ChosenStrings`, which a function can move, compare and return.
     Scores do not depend on the order of the trees, so that equal votes tie, and the first class of a tie is chosen.
     The standard leaves the following cases open; they are as in onnxruntime:
     - A class that has no vote from the leaves of a row, and no base value, is not chosen.
