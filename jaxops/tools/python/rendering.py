@@ -210,7 +210,8 @@ class _Scope:
     def returns(self) -> str:
         """The annotation of the results of the function; empty if they are unknown."""
         names = [name for result in self.function.results for name in refs(result)]
-        if not all(isinstance(self.function.facts.get(name), jax.ShapeDtypeStruct) for name in names):
+        known = all(isinstance(self.function.facts.get(name), jax.ShapeDtypeStruct) for name in names)
+        if not known or not names or len(names) != len(self.function.results):  # or a result is a constant
             return ""
         return " -> Array" if len(names) == 1 else f" -> tuple[{', '.join(['Array'] * len(names))}]"
 

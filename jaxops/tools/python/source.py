@@ -187,10 +187,11 @@ def _apply(graph: Graph, inputs: Sequence[Value], args: Sequence[str], body: lis
     if draws:
         header += ["*", "rng: jax.Array | None = None"]
     many = len(graph.outputs) > 1
+    returned = "the outputs" if many else docstring(graph.outputs[0]) if graph.outputs else "nothing"
     lines = ["@with_x64"] * x64
     lines += laid_out("def apply", Group("(", tuple(header), ")"), f" -> {'Outputs' if many else 'Any'}:")
     lines += [
-        f'{INDENT}"""Returns {"the outputs" if many else docstring(graph.outputs[0])}.',
+        f'{INDENT}"""Returns {returned}.',
         "",
         *(f"{INDENT}{docstring(value)}{', static' if value.static else ''}" for value in inputs),
         f'{INDENT}"""',

@@ -292,3 +292,17 @@ def test_a_long_subscript_is_broken_before_what_is_called_on_it():
     name = "a_name_of_a_constant_that_is_longer_than_what_a_line_of_source_has_room_for_beside_it"
     lines = laid_out("", f'CONSTANTS["{name}"].view(jnp.bfloat16)', ",", " " * 12)
     assert [line.strip() for line in lines] == ["CONSTANTS[", f'"{name}"', "].view(jnp.bfloat16),"]
+
+
+def test_a_function_whose_result_is_a_constant(tmp_path):
+    function = '<domain: "my", opset_import: ["": 17]> F (x) => (y) { y = Constant<value = int64[2] {1, 2}>() }'
+    model = jaxops.onnx.load(model_of("m (float[2] x) => (y) { y = my.F(x) }", extra=', "my" : 1', functions=function))
+    model.to_python(tmp_path / "net")
+    package = imported(tmp_path / "net")
+    assert package.apply(package.load_params(), X[0, 0, :2]).tolist() == [1, 2]
+
+
+def test_a_model_without_outputs(tmp_path):
+    model = jaxops.onnx.load(model_of("m (float[2] x) => () { y = Neg(x) }"))
+    model.to_python(tmp_path / "net")
+    assert imported(tmp_path / "net").apply({}, X[0, 0, :2]) == model(X[0, 0, :2]) == ()
