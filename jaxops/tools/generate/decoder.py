@@ -111,8 +111,7 @@ class Decoder(Report):
             note = "filled" if value in mask or is_filled(value) else optional
             rows.append(Row("in", value.name, value.type_text, note))
         rows += [Row("past", c.past.name, c.past.type_text, f"→ {c.present.name}") for c in self.caches]
-        logits = self._model.outputs[self._logits]
-        name = self._model.graph.name or "(unnamed)"
+        logits, name = self._model.outputs[self._logits], self._model.graph.name or "(unnamed)"
         return overview(
             [f"decoder of {name} · {self.length} tokens"], [*rows, Row("out", logits.name, logits.type_text)]
         )
