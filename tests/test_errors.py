@@ -91,3 +91,8 @@ def test_what_to_install_names_an_extra_of_jaxops():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(re.findall(r"install\('(\w+)'\)", SOURCES)) == {"onnx", "image", "plot"} <= set(extras)
     assert "pip install 'jaxops" not in SOURCES  # no package index has it
+
+
+def test_long_strings_are_cut():
+    assert errors.describe(np.array(["a" * 10**6, "b"], object)) == f"object[2] ['{'a' * 40}'… 'b']"
+    assert errors.describe(np.array(["a" * 99])) == f"str3168[1] ['{'a' * 40}'…]"

@@ -14,6 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import jaxops.microsoft
 import jaxops.onnx
 from jaxops import memory, ops
 from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError, TooLargeError
@@ -213,3 +214,32 @@ def test_raw_errors_of_sizes_are_ours():
     with pytest.raises(jax.errors.JaxRuntimeError, match="a size"):
         model(np.ones(2, np.float32))
     assert issubclass(TooLargeError, JaxopsError)
+
+
+STRINGS = np.array(["a" * 1000, "b"], object)
+OF_STRINGS = {
+    "constant_of_shape": lambda: ops.constant_of_shape((10**9,), value=np.array(["ab"], object)),
+    "expand": lambda: ops.expand(np.array(["ab"], object), (10**9,)),
+    "string_concat: the characters": lambda: ops.string_concat(STRINGS, np.full((1000, 1), "c" * 2000, object)),
+    "string_split": lambda: ops.string_split(np.array(["a " * 1000, *["b"] * 1000], object)),
+    "tokenizer": lambda: jaxops.microsoft.tokenizer(
+        np.array(["a " * 1000, *["b"] * 1000], object), mark=0, mincharnum=1, pad_value="", separators=(" ",)
+    ),
+}
+
+
+@pytest.mark.parametrize("op", OF_STRINGS)
+def test_strings_are_bounded(op):
+    with memory.max_bytes(5 << 20), pytest.raises(TooLargeError, match=rf"^{op}.*`max_bytes` is 5 MiB"):
+        OF_STRINGS[op]()
+
+
+def test_doubled_strings_are_bounded_and_messages_short():
+    nodes = [helper.make_node("StringConcat", [f"s{k}", f"s{k}"], [f"s{k + 1}"]) for k in range(30)]
+    strings = helper.make_tensor("s0", TensorProto.STRING, [1], [b"a"])
+    output = helper.make_tensor_value_info("s30", TensorProto.STRING, [1])
+    graph = helper.make_graph(nodes, "g", [], [output], [strings])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+    with pytest.raises(TooLargeError, match="the characters of its result") as caught:
+        jaxops.onnx.load(model, max_bytes=1 << 20)()
+    assert len(str(caught.value)) < 1000

@@ -3,8 +3,8 @@
 from __future__ import annotations  # see `takes_options`
 
 import functools
-import re
 import os
+import re
 from collections.abc import Mapping
 from typing import Unpack
 

@@ -1,7 +1,11 @@
 """Graphs whose sizes have names: each is exported once, and agrees with the model at several sizes."""
 
+import numpy as np
 import pytest
 from symbolic_graphs import Row, agrees
+
+from jaxops.graph.declared_sizes import expression, fixed, names, symbols
+from jaxops.graph.nodes import Graph, Value
 
 NS = ({"n": 2, "s": 5}, {"n": 1, "s": 1})
 HW = ({"n": 1, "h": 8, "w": 16}, {"n": 2, "h": 24, "w": 8})
@@ -355,3 +359,23 @@ ROWS = [
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_one_program_agrees_with_onnxruntime(row):
     agrees(row)
+
+
+LONG = 5000
+TEXTS = ["N+" * LONG + "N", "-" * LONG + "N", "(" * LONG + "N" + ")" * LONG, "N*" + "9" * 12, "N+" + "9" * LONG]
+TEXTS += ["None+N", "N+True", "N+'a'", "N**9", "N//0", "N\0", "1and N", "N+0x1", "N+1j", "f(N)", "N.real", "N[0]"]
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: repr(text[:9]))
+def test_a_text_that_is_no_sum_or_product_is_a_name(text):
+    values = [Value("x", np.dtype("f4"), ("N",)), Value("y", np.dtype("f4"), (text,))]
+    assert names(values) == ["N", text]
+    graph = Graph("", tuple(values), (), (), {})
+    assert [v.shape for v in fixed(graph, {"N": 3}).inputs] == [(3,), (text,)]
+    assert set(symbols(values)) == {"N", text}
+
+
+def test_expressions_of_sizes():
+    values = [Value("x", np.dtype("f4"), ("N", "M")), Value("y", np.dtype("f4"), ("2*(N + M) - 3",))]
+    assert names(values) == ["N", "M"]
+    assert expression("2*(N + M) - 3", {"N": 4, "M": 5}) == 15

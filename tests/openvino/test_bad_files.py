@@ -237,3 +237,48 @@ def test_a_body_in_a_body_beyond_the_limit():
         net = f'<layers><layer id="0" name="x" type="Loop" version="opset5"><body>{net}</body></layer></layers>'
     with pytest.raises(ModelError, match="at most 32 bodies may nest"):
         load(f'<net name="m" version="11">{net}</net>'.encode())
+
+
+LONG = b"a" * (4 << 20)
+LARGE = [
+    changed(b"<net ", b'<net note="' + LONG + b'" '),
+    changed(b"<layers>", b"<!--" + LONG + b"--><layers>"),
+    changed(b"<layers>", b"<?note " + LONG + b"?><layers>"),
+]
+
+
+@pytest.mark.parametrize("data", LARGE, ids=["attribute", "comment", "instruction"])
+def test_long_parts_are_read_once(data):
+    started = time.monotonic()
+    load(data, weights=good().bin)
+    assert time.monotonic() - started < 3
+
+
+def test_a_long_document_type_is_refused_at_once():
+    started = time.monotonic()
+    with pytest.raises(ModelError, match=r"declares 'aaa.*', a document type") as caught:
+        load(good().xml.replace(b"?>", b"?><!DOCTYPE " + LONG + b">"), weights=b"")
+    assert time.monotonic() - started < 3
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "match"),
+    [
+        (b"<layers>", b"<layers></layers><layers>", "the model has two <layers>"),
+        (b"<edges>", b"<edges></edges><edges>", "the model has two <edges>"),
+        (b"<output>", b"<output></output><output>", r"layer 0 'x' \(Parameter\) has two <output>"),
+        (b"<data ", b'<data shape="1"/><data ', r"layer 0 'x' \(Parameter\) has two <data>"),
+    ],
+)
+def test_two_of_a_part(old, new, match):
+    with pytest.raises(ModelError, match=match):
+        load(good().xml.replace(old, new, 1), weights=good().bin)
+
+
+@pytest.mark.parametrize("version", ["opset" + "9" * 5000, "opset²", "opset１"])
+def test_versions_that_are_no_numbers(version):
+    text = good().xml.decode().replace('type="Add" version="opset1"', f'type="Add" version="{version}"').encode()
+    assert text != good().xml
+    with pytest.raises(UnsupportedError, match="opset"):
+        load(text, weights=good().bin)

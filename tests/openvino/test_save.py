@@ -204,3 +204,31 @@ def test_weights_of_four_bits_are_packed_again(tmp_path):
     ((name, weight),) = model.params.items()
     tuned = {name: np.asarray(weight)[::-1].copy()}
     agrees(model, tuned, tmp_path / "tuned.xml", np.ones((2, 64), "f4"))
+
+
+UNREAD = [
+    '<layer id="99" name="n" type="Const" version="opset1"/>',
+    '<layer id="99" name="n" type="Const" version="opset1"><data offset="-8" size="4"/></layer>',
+    '<layer id="99" name="n" type="Const" version="opset1"><data offset="99999999999999999999" size="4"/></layer>',
+    '<layer id="99" name="n" type="Const" version="opset1"><data offset="0" size="99999999999999999999"/></layer>',
+]
+
+
+@pytest.mark.parametrize("layer", UNREAD)
+def test_constants_that_nothing_reads(layer, file, tmp_path):
+    text = file.xml.replace(b"<layers>", b"<layers>" + layer.encode(), 1)
+    model = load(text, weights=file.bin)
+    model.save(tmp_path / "saved.xml", doubled(model))
+    x = np.ones((2, 3), np.float32)
+    assert_close(
+        outputs_of(load(tmp_path / "saved.xml"), [x]), outputs_of(lambda x: model.apply(doubled(model), x), [x])
+    )
+
+
+@pytest.mark.parametrize("attribute", ['xmlns="urn:x"', 'xmlns:a="urn:x"', 'a:b="1"', 'xml:lang="1"'])
+def test_a_colon_in_a_name_means_nothing(attribute, file, tmp_path):
+    model = load(file.xml.replace(b"<net ", f"<net {attribute} ".encode(), 1), weights=file.bin)
+    model.save(tmp_path / "saved.xml", doubled(model))
+    assert attribute.encode() in (tmp_path / "saved.xml").read_bytes()
+    for name, value in load(tmp_path / "saved.xml").params.items():
+        np.testing.assert_array_equal(value, 2 * model.params[name])

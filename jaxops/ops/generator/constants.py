@@ -80,7 +80,7 @@ def constant_of_shape(input: StaticInts, *, value: Any = _ZERO) -> Array:
         raise ArgumentError(f"constant_of_shape: shape {sizes} holds {negative[0]}; sizes must not be negative")
     if any(map(is_symbolic, sizes)):
         return jnp.broadcast_to(as_traced(fill.reshape(())), sizes)
-    # A broadcast view: a large constant takes memory only once it becomes a JAX array. Strings are looked at one by one.
+    # A broadcast view: a large constant takes memory once it becomes a JAX array. Strings are looked at one by one.
     bounded("constant_of_shape", sizes, fill.itemsize, computed=is_string(fill))
     return np.broadcast_to(fill.reshape(()), sizes)
 

@@ -1,6 +1,7 @@
 """Strings: NumPy arrays of dtype object, known while tracing."""
 
 import sys
+import time
 
 import jax
 import numpy as np
@@ -185,3 +186,12 @@ ERRORS = [
 def test_error(call, kind, match):
     with pytest.raises(kind, match=match):
         call()
+
+
+def test_groups_of_a_pattern_take_no_memory():
+    from jaxops.ops.text.regular_expressions import compiled
+
+    assert compiled("op", "pattern", "(a)(b)").groups == 0
+    started = time.monotonic()
+    assert ops.regex_full_match(np.array(["a" * 100]), pattern="(((((a*)*)*)*)*)" * 3000).all()
+    assert time.monotonic() - started < 5
