@@ -46,9 +46,9 @@ class Model(StateMethods, Inspection):
     `jax.jit(lambda model, x: model(x))(model, x)` works. It can be copied and pickled.
 
     inputs, outputs: the name, dtype and shape of each, with names for symbolic sizes. An input whose `static` is not
-    empty must be a NumPy value. The model is compiled again if another size follows from it: where a size is the largest
-    of its numbers, for each new maximum. An input that `decides` which branch runs may be a NumPy value or a Python
-    number, so that only that branch is compiled, or a JAX array.
+    empty must be a NumPy value. The model is compiled again for each new size that follows from it: if that is the
+    largest of its numbers, for each new maximum. An input that `decides` which branch runs may be a NumPy value or a
+    Python number, so that only that branch is compiled, or a JAX array.
     graph: the nodes. opsets: the version of each set of operators. x64: whether the model runs with 64-bit types.
 
     >>> import jaxops.onnx, numpy as np

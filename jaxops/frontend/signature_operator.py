@@ -59,6 +59,8 @@ class SignatureOperator:
         self.foldable = self.traits.foldable
         self.draws = "rng" in self.parameters and not self.subgraphs  # with subgraphs, the key is for these
         self.keeps_sizes = KEEPS_SIZES in self._marks_of(0)
+        # A node that runs by itself asks for them at each call.
+        self._input_marks = [next((m for m in OF_INPUTS if m in self._marks[name]), None) for name in self._inputs]
 
     def __reduce__(self) -> Any:
         return type(self), (self.name, self.fn, self.formals, self.variadic, self.function)
@@ -101,7 +103,7 @@ class SignatureOperator:
 
     def mark(self, position: int) -> str | None:
         """The mark of the input at `position`, such as STATIC, SHAPE_ONLY or STATISTICS; None if it has none."""
-        return next((m for m in OF_INPUTS if m in self._marks_of(position)), None)
+        return self._input_marks[min(position, len(self._input_marks) - 1)] if self._input_marks else None
 
     def is_vector(self, position: int) -> bool:
         """Returns True if the standard requires a 1-D input at `position`; the function also takes an integer."""

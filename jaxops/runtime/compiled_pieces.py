@@ -20,17 +20,16 @@ import jax
 import numpy as np
 
 from jaxops.compiler.run.specialized import ProgramCache
-from jaxops.dtypes import as_traced, is_string
-from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError, TooLargeError, UnboundedError
+from jaxops.errors import ArgumentError, JaxopsError, TooLargeError, UnboundedError
 from jaxops.graph.bounded_sizes import COUNTED_SIZES
 from jaxops.graph.interpreter import check_called, in_sections, is_long, run_graph, run_node, scope_of, unwrap
 from jaxops.graph.nodes import Graph, Node
 from jaxops.lazy_array import named_arrays
 from jaxops.memory import LIMIT, runs_here
-from jaxops.opaque import Deferred
 from jaxops.progress import progress, step
 from jaxops.runtime.auto_axes import is_on_mesh, under_auto_axes
 from jaxops.runtime.counted_sizes import exact, padded, run_counted
+from jaxops.runtime.host_data import Data, as_argument, as_data, as_operand, on_host
 from jaxops.runtime.recently_used import RecentlyUsed
 from jaxops.runtime.rounded_inputs import Rounded, has_buckets, run_in_buckets, run_rounded
 from jaxops.runtime.size_buckets import Rounding
@@ -43,20 +42,12 @@ from jaxops.static import (
     StaticValue,
     Tracer,
     is_concrete,
-    is_symbolic,
     tracing,
 )
 
 # NumPy computes a node behind a cut if its operands have at most this many elements; more are worth compiling.
 _MANY = 1 << 20
 _Scope = ChainMap[str, Any]
-
-
-@dataclass(frozen=True, eq=False)
-class Data:
-    """A NumPy array of data: an argument of a compiled piece, where a static value would be a constant."""
-
-    value: np.ndarray
 
 
 @jax.tree_util.register_static
@@ -239,7 +230,7 @@ class GraphRunner:
         local = dict(operands)
         if outer is not None:
             # The number of an iteration is data: if it were static, the body would be compiled for each iteration.
-            local = {name: _as_data(value) for name, value in operands.items()}
+            local = {name: as_data(value) for name, value in operands.items()}
             local |= {name: exact(outer[name]) for name in graph.captures if name in outer}
         if tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(local)):
             return _run_whole(graph, operands, params, rng, outer)
@@ -256,7 +247,10 @@ class GraphRunner:
                 stop, cut = start + 1, False
                 local.update(_named(node, self._run_eagerly(node, scope, params, _key(rng, graph.number(start), node))))
             else:
-                stop, values = self._compiled_from(graph, start, _as_static(exact(local)), params, rng)
+                known = exact(local) if graph.bounded else local
+                stop, values = self._compiled_from(
+                    graph, start, {name: as_argument(value) for name, value in known.items()}, params, rng
+                )
                 cut = True  # a piece ends at a node that needs a value
                 local.update(values)
             _forget(graph, start, stop, local)
@@ -285,13 +279,13 @@ class GraphRunner:
         static = node.operator.foldable and not any(isinstance(x, jax.Array | Data) for x in jax.tree.leaves(data))
         if _is_light(node, scope):
             try:
-                results = run_node(node, jax.tree.map(_host, inputs), params, rng, scope, self.run)
-                return list(results) if static else list(map(_as_data, results))
+                results = run_node(node, [on_host(x) for x in inputs], params, rng, scope, self.run)
+                return list(results) if static else list(map(as_data, results))
             except JaxopsError:
                 # With x64 off, an int64 operand may be an int32 array, which does not match an int64 array in NumPy. As
                 # JAX arrays, below, both are int32.
                 pass
-        return [_as_data(y) for y in run_node(node, _operands(inputs), params, rng, scope, self.run)]
+        return [as_data(y) for y in run_node(node, [as_operand(x) for x in inputs], params, rng, scope, self.run)]
 
 
 def _piece(
@@ -377,7 +371,7 @@ def _outputs(graph: Graph, local: dict[str, Any], params: Mapping[str, Any]) -> 
     scope: Any = local
     if any(name not in local for name in graph.output_names):
         scope = {**scope_of(graph, local, params), "": None}
-    return [_operands(padded(scope[name])) for name in graph.output_names]
+    return [as_operand(padded(scope[name])) for name in graph.output_names]
 
 
 def _named(node: Node, outputs: Sequence[Any]) -> dict[str, Any]:
@@ -408,33 +402,6 @@ def _key(rng: Any, number: int, node: Node) -> Any:
     return jax.random.fold_in(rng, number) if rng is not None and node.draws else None
 
 
-def _as_data(value: Any) -> Any:
-    """Returns a value whose NumPy arrays are data; arrays of strings stay static."""
-    return jax.tree.map(lambda x: Data(x) if isinstance(x, np.ndarray) and not is_string(x) else x, value)
-
-
-def _host(value: Any) -> Any:
-    """Returns a known value as a NumPy array."""
-    return value.value if isinstance(value, Data) else np.asarray(value)
-
-
-def _operands(values: Any) -> Any:
-    """Returns values in the form that operators take outside of `jit`: data as JAX arrays."""
-
-    if is_concrete(values) or isinstance(values, Deferred):
-        return values
-
-    def operand(x: Any) -> Any:
-        if not isinstance(x, Data):
-            return as_traced(x) if is_symbolic(x) else x
-        try:
-            return as_traced(x.value)
-        except OutOfRangeError:  # a number that only a NumPy array can hold while x64 is off
-            return x.value
-
-    return jax.tree.map(operand, values)
-
-
 def _as_static(values: Any) -> Any:
-    """Returns values in the form of arguments and results of `jit`: NumPy arrays as `StaticValue`."""
-    return jax.tree.map(lambda x: StaticValue(x) if isinstance(x, np.ndarray) else x, _operands(values))
+    """Returns values in the form of results of `jit`: NumPy arrays as `StaticValue`."""
+    return jax.tree.map(lambda x: StaticValue(x) if isinstance(x, np.ndarray) else x, as_operand(values))

@@ -20,13 +20,14 @@ from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
 from jaxops.compiler.primitives import jaxprs
 from jaxops.compiler.row_independence import row_wise
-from jaxops.dtypes import as_traced, canonical
+from jaxops.dtypes import canonical
 from jaxops.errors import JaxopsError, UnsupportedError
 from jaxops.graph.interpreter import run_node, scope_of, unwrap
 from jaxops.graph.nodes import Graph, Node
 from jaxops.lazy_sequences import SplitSequence
 from jaxops.memory import LIMIT
 from jaxops.progress import step
+from jaxops.runtime.host_data import Data
 from jaxops.runtime.recently_used import RecentlyUsed
 from jaxops.static import UNKNOWN, StaticValue, Undecided, evaluated, is_symbolic, symbolic_shape
 
@@ -50,6 +51,13 @@ class Symbolic:
     results: Mapping[str, Any]
     program: Any
     shapes: frozenset[tuple[tuple[Any, ...], int]]
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """The true shape of a result; None for a static one, which keeps its value."""
+
+    sizes: tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
@@ -80,40 +88,61 @@ class Plan:
         """The index of the node where the piece ends."""
         return self.symbolic.stop if self.mixes else self.symbolic.apart
 
+    @cached_property
+    def _rooms(self) -> list[tuple[int, ...]]:
+        """The rounded shape of each operand."""
+        return [tuple(_number(d, self.room) for d in spec.shape) for spec in self.symbolic.operands]
+
+    @cached_property
+    def _results(self) -> dict[str, Any]:
+        """Each result as its true shape, or as its value if that follows from true sizes."""
+
+        def result(spec: Any) -> Any:
+            if not isinstance(spec, np.ndarray):
+                return _Shape(tuple(_number(d, self.sizes) for d in spec.shape))
+            if spec.dtype != object:
+                return _Shape(None)
+            return np.array([_number(d, self.sizes) for d in spec.flat], np.int64).reshape(spec.shape)
+
+        return {name: jax.tree.map(result, value) for name, value in self.symbolic.results.items()}
+
     def padded(self, values: Any) -> Any:
         """Returns the operands padded with zeros."""
         arrays, tree = jax.tree.flatten(values)
 
-        def pad(x: Any, spec: Any) -> Any:
-            more = [(0, _number(d, self.room) - size) for d, size in zip(spec.shape, x.shape, strict=True)]
-            return np.pad(np.asarray(x), more) if any(after for _, after in more) else x
+        def pad(x: Any, room: tuple[int, ...]) -> Any:
+            if room == x.shape:
+                return x
+            wider = np.zeros(room, x.dtype)
+            wider[tuple(map(slice, x.shape))] = x
+            return wider
 
-        return jax.tree.unflatten(tree, list(map(pad, arrays, self.symbolic.operands)))
+        return jax.tree.unflatten(tree, list(map(pad, arrays, self._rooms)))
 
     def cropped(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the results without surplus rows; static sizes become the true ones."""
+        """Returns the results without surplus rows, as data; static sizes become the true ones."""
 
-        def crop(x: Any, spec: Any) -> Any:
-            if isinstance(x, np.ndarray) and isinstance(spec, np.ndarray):
-                if spec.dtype != object:
-                    return x
-                return np.array([_number(d, self.sizes) for d in spec.flat], x.dtype).reshape(x.shape)
-            sizes = tuple(_number(d, self.sizes) for d in spec.shape)
-            if sizes == x.shape:
+        def crop(x: Any, result: Any) -> Any:
+            if not isinstance(result, _Shape):
+                return result.astype(x.dtype, copy=False)
+            if result.sizes in (None, x.shape):
                 return x
-            true = np.asarray(x)[tuple(map(slice, sizes))]
-            return true if isinstance(x, np.ndarray) else as_traced(true)
+            true = np.asarray(x)[tuple(map(slice, result.sizes))]
+            return true if isinstance(x, np.ndarray) else Data(true)
 
-        return {name: jax.tree.map(crop, value, self.symbolic.results[name]) for name, value in values.items()}
+        return {name: jax.tree.map(crop, value, self._results[name]) for name, value in values.items()}
 
 
 @dataclass(eq=False)
 class Rounding:
-    """Stores, for each piece, the sizes of its first call, and the axes whose sizes differed in later calls."""
+    """Stores, for each piece, the sizes of its first call, the axes whose sizes differed in later calls, and the plans
+    of the last calls.
+    """
 
     _first: dict[Any, list[tuple[int, ...]]] = field(default_factory=dict)
     _varying: dict[Any, set[tuple[int, int]]] = field(default_factory=dict)
     _symbolic: RecentlyUsed[Any, Symbolic] = field(default_factory=RecentlyUsed)
+    _plans: RecentlyUsed[Any, Plan] = field(default_factory=RecentlyUsed)
 
     def plan(self, graph: Graph, start: int, values: Mapping[str, Any], params: Mapping[str, Any]) -> Plan | None:
         """Returns the plan for the piece that begins at node `start`; None if it runs with exact sizes."""
@@ -125,6 +154,16 @@ class Rounding:
         varying |= {(k, a) for k, shape in enumerate(shapes) for a, d in enumerate(shape) if d != first[k][a]}
         if not varying:
             return None
+        # An axis that has varied stays so, and another one makes another plan.
+        key = kind, tuple(shapes), len(varying)
+        plan = self._plans.used(key)
+        if plan is None:
+            plan = self._plans[key] = self._plan(graph, start, kind, values, params)
+        return plan
+
+    def _plan(self, graph: Graph, start: int, kind: Any, values: Mapping[str, Any], params: Mapping[str, Any]) -> Plan:
+        leaves, tree = jax.tree.flatten(values)
+        shapes, first, varying = [x.shape for x in leaves], self._first[kind], self._varying[kind]
         # Axes that have equal sizes in this call and had equal sizes in the first one share a symbol.
         pairs = dict.fromkeys((first[k][a], shapes[k][a]) for k, a in sorted(varying))
         names = {pair: f"n{count}" for count, pair in enumerate(pairs)}

@@ -1,4 +1,4 @@
-"""Inputs that set sizes: NumPy computes the sizes before a call, and one program serves all inputs of the same sizes."""
+"""Inputs that set sizes: NumPy computes the sizes before a call, and one program serves all inputs with those."""
 
 import copy
 import pickle

@@ -1,0 +1,70 @@
+"""Values behind a cut: data and static values, both as NumPy arrays, and JAX arrays."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxops.dtypes import as_canonical, as_traced, is_string
+from jaxops.errors import OutOfRangeError
+from jaxops.opaque import Deferred
+from jaxops.static import StaticValue, is_concrete, is_symbolic
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """A NumPy array of data: an argument of a compiled piece, where a static value would be a constant."""
+
+    value: np.ndarray
+
+
+def as_data(value: Any) -> Any:
+    """Returns a value whose NumPy arrays are data; arrays of strings stay static."""
+    return _on_leaves(lambda x: Data(x) if isinstance(x, np.ndarray) and not is_string(x) else x, value)
+
+
+def on_host(value: Any) -> Any:
+    """Returns a known value as a NumPy array."""
+    return _on_leaves(lambda x: x.value if isinstance(x, Data) else np.asarray(x), value)
+
+
+def as_operand(value: Any) -> Any:
+    """Returns a value in the form that operators take outside of `jit`: data as JAX arrays."""
+    if is_concrete(value) or isinstance(value, Deferred):
+        return value
+
+    def operand(x: Any) -> Any:
+        if not isinstance(x, Data):
+            return as_traced(x) if is_symbolic(x) else x
+        try:
+            return as_traced(x.value)
+        except OutOfRangeError:  # a number that only a NumPy array can hold while x64 is off
+            return x.value
+
+    return _on_leaves(operand, value)
+
+
+def as_argument(value: Any) -> Any:
+    """Returns a value as an argument of `jit`: a static one as `StaticValue`, and data as a NumPy array, which
+    `jit` takes faster than a JAX array can be made of it.
+    """
+    if is_concrete(value):
+        return value
+
+    def argument(x: Any) -> Any:
+        if not isinstance(x, Data):
+            return as_traced(x) if is_symbolic(x) else StaticValue(x) if isinstance(x, np.ndarray) else x
+        try:
+            return as_canonical(x.value)
+        except OutOfRangeError:
+            return StaticValue(x.value)
+
+    return _on_leaves(argument, value)
+
+
+def _on_leaves(fn: Callable[[Any], Any], value: Any) -> Any:
+    # Most values are arrays, for which a walk over a tree takes ten times as long as the function.
+    is_leaf = type(value) in (np.ndarray, Data) or is_concrete(value)
+    return fn(value) if is_leaf else jax.tree.map(fn, value)
