@@ -8,7 +8,6 @@ cuts are found by tracing alone: an operator that needs a value raises StaticErr
 """
 
 import dataclasses
-import functools
 import math
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
@@ -20,15 +19,14 @@ import jax
 import numpy as np
 
 from jaxops.compiler.run.specialized import ProgramCache
-from jaxops.errors import ArgumentError, JaxopsError, TooLargeError, UnboundedError
-from jaxops.graph.bounded_sizes import COUNTED_SIZES
-from jaxops.graph.interpreter import check_called, in_sections, is_long, run_graph, run_node, scope_of, unwrap
+from jaxops.errors import ArgumentError, JaxopsError, TooLargeError
+from jaxops.graph.interpreter import check_called, in_sections, is_long, run_node, scope_of, unwrap
 from jaxops.graph.nodes import Graph, Node
 from jaxops.lazy_array import named_arrays
 from jaxops.memory import LIMIT, runs_here
 from jaxops.progress import progress, step
 from jaxops.runtime.auto_axes import is_on_mesh, under_auto_axes
-from jaxops.runtime.counted_sizes import exact, padded, run_counted
+from jaxops.runtime.counted_sizes import exact, padded, run_counted, run_graph_counted, run_node_counted
 from jaxops.runtime.host_data import Data, as_argument, as_data, as_operand, on_host
 from jaxops.runtime.recently_used import RecentlyUsed
 from jaxops.runtime.rounded_inputs import Rounded, has_buckets, run_in_buckets, run_rounded
@@ -161,7 +159,7 @@ class GraphRunner:
     ) -> list[Any]:
         if cast(Any, jax.config).jax_disable_jit or tracing():
             with jax.disable_jit(False):  # `jit` inside of operators stays
-                return under_auto_axes(_run_whole, graph, unwrap(inputs), named_arrays(params), rng, like=inputs)
+                return under_auto_axes(run_graph_counted, graph, unwrap(inputs), named_arrays(params), rng, like=inputs)
         leaves, tree = jax.tree.flatten((inputs, rng))
         ours = self.prepared.cache(params) if fast_inputs is not None and not is_long(graph) else None
         params = params if ours else named_arrays(params)
@@ -183,7 +181,7 @@ class GraphRunner:
                 raise
             # The value that must be known may be concrete although other arguments are tracers: sizes, say, under
             # `jax.grad` by the weights. Then running the nodes one by one succeeds.
-            return under_auto_axes(_run_whole, graph, unwrap(inputs), params, rng, like=inputs)
+            return under_auto_axes(run_graph_counted, graph, unwrap(inputs), params, rng, like=inputs)
         complete = stop.value == len(graph.nodes)
         # In a complete run, a `Deferred` stays: `to_outputs` makes the list of dictionaries that it stands for.
         local = unwrap(values, deferred=not complete)
@@ -233,7 +231,7 @@ class GraphRunner:
             local = {name: as_data(value) for name, value in operands.items()}
             local |= {name: exact(outer[name]) for name in graph.captures if name in outer}
         if tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(local)):
-            return _run_whole(graph, operands, params, rng, outer)
+            return run_graph_counted(graph, operands, params, rng, outer)
         return self._run_from(graph, 0, False, local, params, rng)
 
     def _run_from(
@@ -275,6 +273,8 @@ class GraphRunner:
     def _run_eagerly(self, node: Node, scope: _Scope, params: Mapping[str, Any], rng: Any) -> list[Any]:
         """Returns the outputs of a node whose operands are known. They are data, or static if all operands are."""
         inputs = [exact(scope[name]) if name else None for name in node.inputs]
+        if node.operator.bounded:
+            return run_node_counted(node, _operands(inputs), rng)
         data = [x for k, x in enumerate(inputs) if node.operator.mark(k) != SHAPE_ONLY]
         static = node.operator.foldable and not any(isinstance(x, jax.Array | Data) for x in jax.tree.leaves(data))
         if _is_light(node, scope):
@@ -303,68 +303,35 @@ def _piece(
     cuts: gets the node where the piece ends, and the reason.
     """
     step(f"from {graph.nodes[start].title}" if start else "")
-    run = functools.partial(_computed, cuts, graph, start, end, cut)
+
+    def computed(params: Any, operands: Any, rng: Any) -> tuple[StoppedAt, dict[str, Any]]:
+        local: dict[str, Any] = {}
+        values = ChainMap(local, *scope_of(graph, unwrap(operands), params).maps)
+
+        def walk(start: int, end: int) -> int:
+            for index, node in enumerate(graph.nodes[start:end], start):
+                inputs = [values[name] if name else None for name in node.inputs]
+                token = CUTTABLE.set(cut)
+                try:
+                    outputs = run_node(node, inputs, params, _key(rng, graph.number(index), node), values)
+                except (*UNKNOWN, JaxopsError) as error:
+                    if not (cut and _may_need_data(node, error)):
+                        raise
+                    cuts[node.title] = str(error).splitlines()[0]
+                    return index
+                finally:
+                    CUTTABLE.reset(token)
+                local.update(_named(node, outputs))
+                _forget(graph, index, index + 1, local)
+            return end
+
+        return StoppedAt(in_sections(graph, start, end, local, walk)), local
+
     if not (graph.bounded if cut else graph.sized_by_data):
-        stop, local = run(params, operands, rng)
+        stop, local = computed(params, operands, rng)
         return stop, _as_static(local)
-    stop, local = run_counted(run, params, operands, rng, automatic=not cut)
+    stop, local = run_counted(computed, params, operands, rng, automatic=not cut)
     return stop, padded(local) if stop.value == len(graph.nodes) else local
-
-
-def _computed(
-    cuts: dict[str, str],
-    graph: Graph,
-    start: int,
-    end: int,
-    cut: bool,
-    params: Mapping[str, Any],
-    operands: Mapping[str, Any],
-    rng: Any,
-) -> tuple[StoppedAt, dict[str, Any]]:
-    """Runs the nodes of `_piece`."""
-    local: dict[str, Any] = {}
-    values = ChainMap(local, *scope_of(graph, unwrap(operands), params).maps)
-
-    def walk(start: int, end: int) -> int:
-        for index, node in enumerate(graph.nodes[start:end], start):
-            inputs = [values[name] if name else None for name in node.inputs]
-            token = CUTTABLE.set(cut)
-            try:
-                outputs = run_node(node, inputs, params, _key(rng, graph.number(index), node), values)
-            except (*UNKNOWN, JaxopsError) as error:
-                if not (cut and _may_need_data(node, error)):
-                    raise
-                cuts[node.title] = str(error).splitlines()[0]
-                return index
-            finally:
-                CUTTABLE.reset(token)
-            local.update(_named(node, outputs))
-            _forget(graph, index, index + 1, local)
-        return end
-
-    stop = in_sections(graph, start, end, local, walk)
-    return StoppedAt(stop), local
-
-
-def _run_whole(
-    graph: Graph, inputs: Mapping[str, Any], params: Mapping[str, Any], rng: Any, outer: _Scope | None = None
-) -> list[Any]:
-    """Returns the outputs of a graph, as `run_graph` does, as a part of the program that is traced."""
-    if not graph.sized_by_data or COUNTED_SIZES.get() is not None:
-        return run_graph(graph, inputs, params, rng, outer)
-    if not graph.bounded and not tracing():
-        try:
-            return run_graph(graph, inputs, params, rng, outer)  # values may be known, node by node
-        except UnboundedError:
-            pass
-    scope = {} if outer is None else {name: outer[name] for name in graph.captures if name in outer}
-
-    def run(inputs: Any, params: Any, rng: Any, scope: Any) -> list[Any]:
-        return run_graph(graph, unwrap(inputs), params, rng, None if outer is None else ChainMap(unwrap(scope)))
-
-    arguments = jax.tree.map(lambda x: StaticValue(x) if isinstance(x, np.ndarray) else x, (inputs, params, rng, scope))
-    results = padded(run_counted(run, *arguments, automatic=True))
-    return [x.value if isinstance(x, StaticValue) else x for x in results]
 
 
 def _outputs(graph: Graph, local: dict[str, Any], params: Mapping[str, Any]) -> list[Any]:

@@ -22,9 +22,10 @@ from jaxops.compiler.primitives import symbolic_axes
 from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import JaxopsError, ShapeError, SizeError, UnsupportedError
 from jaxops.graph.declared_sizes import identifiers
-from jaxops.graph.interpreter import run_graph, unwrap
+from jaxops.graph.interpreter import unwrap
 from jaxops.graph.nodes import Graph, Value
 from jaxops.lazy_sequences import SplitSequence
+from jaxops.runtime.counted_sizes import run_graph_counted
 from jaxops.static import Sizes, StaticValue, Undecided, is_symbolic, symbolic_shape
 from jaxops.symbolic import bounded_by, numbers_of
 
@@ -186,7 +187,7 @@ def run_rounded(graph: Graph, params: Mapping[str, Any], inputs: Rounded, rng: A
         return jax.ShapeDtypeStruct(tuple(shapes.get(path[0].key, x.shape)), x.dtype)
 
     def outputs(params: Any, values: Any, rng: Any) -> dict[str, Any]:
-        results = run_graph(graph, unwrap(values), params, rng)
+        results = run_graph_counted(graph, unwrap(values), params, rng, automatic=False)
         for name, y in zip(graph.output_names, results, strict=True):
             if isinstance(y, SplitSequence):  # the number of its arrays is not known for a rounded size
                 raise y.problem(f"output '{name}'")

@@ -217,7 +217,7 @@ def _trace(graph: Graph, start: int, operands: Any, specs: Sequence[Any], params
     values = ChainMap(computed, *scope_of(graph, unwrap(operands), shapes).maps)
     apart = stop = len(graph.nodes)
     for index, node in enumerate(graph.nodes[start:], start):
-        node_results = None if node.draws else _outputs(node, values, shapes, symbols)
+        node_results = None if node.draws or node.bounded else _outputs(node, values, shapes, symbols)
         if node_results is None:
             stop = index
             break

@@ -7,7 +7,11 @@ the body of a loop. Neither is ever lowered: the interpreter replaces them.
 
 from typing import Any
 
-from jaxops.static import Primitive, ShapedArray, Sizes
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.dtypes import canonical
+from jaxops.static import Dim, Primitive, ShapedArray, Sizes
 
 _COUNTED, _PADDED = Primitive("counted"), Primitive("padded")
 
@@ -34,3 +38,19 @@ def counted(x: Any, size: Any, symbol: str, sizes: Sizes) -> Any:
 def padded(x: Any, room: Sizes) -> Any:
     """Returns an array of symbolic sizes with its surplus elements, as an array of these sizes."""
     return _PADDED.bind(x, room=room)
+
+
+def at_most(size: Any, most: Dim) -> Any:
+    """Returns a true size, as `counted` takes it, of a result that is cut off at `most` elements."""
+    kind = canonical(np.int64)
+    return jnp.minimum(size.astype(kind), jnp.asarray(most, kind))
+
+
+def as_long_as(x: Any, axis: int, size: Dim, other: Dim) -> Any:
+    """Returns an array with another size along an axis, which must be equal to its own size.
+
+    Where it is not after all, ONNX has no result: every index is out of range then.
+    """
+    differ = jnp.asarray(size, np.int32) != jnp.asarray(other, np.int32)
+    index = jnp.where(differ, np.int32(np.iinfo(np.int32).max), jnp.arange(other, dtype=np.int32))
+    return jnp.take(x, index, axis=axis, mode="fill")

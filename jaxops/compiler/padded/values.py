@@ -19,8 +19,8 @@ class Capacity:
 
     sizes: symbol → its true size, traced. largest: symbol → its largest value. reserved: size → its room, for a size
     that gets more room than `largest` implies. outer: symbols of a program around this one, such as an export, which
-    are their own true size and their own largest value. differentiable: whether JAX may differentiate the run, so that surplus
-    elements may not affect derivatives either.
+    are their own true size and their own largest value. differentiable: whether JAX may differentiate the run, so that
+    surplus elements may not affect derivatives either.
     """
 
     sizes: Mapping[str, Any]

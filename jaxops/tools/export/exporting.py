@@ -210,7 +210,9 @@ def _read(name: str, meaning: int | str, symbol: str) -> tuple[str, list[str]]:
         constraints.append(f"{left} {sign} {right}{more}")
     reserved = [text for text in symbols_in(size, *constraints) if keyword.iskeyword(text)]
     if reserved:
-        raise ArgumentError(f"sizes: '{name}' is {meaning!r}; '{reserved[0]}' is a word of Python, so take another name")
+        raise ArgumentError(
+            f"sizes: '{name}' is {meaning!r}; '{reserved[0]}' is a word of Python, so take another name"
+        )
     return size, constraints
 
 

@@ -11,7 +11,26 @@ from jaxops.graph.declared_sizes import identifiers
 # Keywords, operations of symbolic sizes, one character, no letter, expressions that are none.
 NAMES = (
     *("class", "in", "lambda", "None", "True", "floor", "max", "mod", "floordiv", "min", "non_negative", "批", "*"),
-    *("λ", "é", "ﬁ", "_", "__", "-", "(", "a b", "a+b", "3x", "7", "s <= 3", "...", "ceil(a)", "\n", "a#b", "[x]", "\0"),
+    *(
+        "λ",
+        "é",
+        "ﬁ",
+        "_",
+        "__",
+        "-",
+        "(",
+        "a b",
+        "a+b",
+        "3x",
+        "7",
+        "s <= 3",
+        "...",
+        "ceil(a)",
+        "\n",
+        "a#b",
+        "[x]",
+        "\0",
+    ),
     *("(" * 500 + "a", "-" * 3000 + "a", "", "x'y", "{批}"),
 )
 

@@ -55,8 +55,16 @@ def classifier(labels):
     kinds = {"classlabels_strings": labels} if isinstance(labels[0], str) else {"classlabels_ints": labels}
     keys = {"classlabels_strings" if name.endswith("strings") else "classlabels_int64s": v for name, v in kinds.items()}
     nodes = [
-        helper.make_node("LinearClassifier", ["x"], ["label", "p"], domain="ai.onnx.ml", post_transform="SOFTMAX",
-                         coefficients=[1.0, -1.0, 0.5, 2.0], intercepts=[0.0, 0.1], **kinds),
+        helper.make_node(
+            "LinearClassifier",
+            ["x"],
+            ["label", "p"],
+            domain="ai.onnx.ml",
+            post_transform="SOFTMAX",
+            coefficients=[1.0, -1.0, 0.5, 2.0],
+            intercepts=[0.0, 0.1],
+            **kinds,
+        ),
         helper.make_node("ZipMap", ["p"], ["maps"], domain="ai.onnx.ml", **keys),
     ]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 2])

@@ -1,0 +1,58 @@
+"""Lets a node that raised an error about numbers of true elements run again, on what the model implies about them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxops.compiler.padded.counted import as_long_as
+from jaxops.dtypes import as_traced
+from jaxops.errors import SizeError
+from jaxops.runtime.counted_symbols import CountedSymbols
+from jaxops.static import is_symbolic
+
+
+class Assumptions:
+    """Lets a node run again that raised a SizeError about numbers of true elements; a `ConstraintSearch`.
+
+    A size that must equal another one does so in every call that the model allows: rows are then taken for the other
+    size. A value that was computed from sizes, such as `n > 0`, becomes a traced one.
+    """
+
+    def __init__(self, sizes: CountedSymbols, outer: Any) -> None:
+        """outer: the search of an export, or None."""
+        self._sizes, self._outer = sizes, outer
+        self._tried, self._pending = set[str](), ""
+
+    def assume(self, error: SizeError) -> bool:
+        """As of `ConstraintSearch`."""
+        if not any(symbol in self._sizes.made for symbol in error.symbols):
+            return self._outer is not None and self._outer.assume(error)
+        # A number, or the symbol that was made first, stays.
+        sizes = sorted(error.sizes, key=lambda size: (is_symbolic(size), len(str(size)), str(size)))
+        if error.problem.endswith("must be equal") and len(sizes) == 2 and str(sizes[1]) not in self._sizes.equal:
+            self._sizes.equal[str(sizes[1])] = sizes[0]
+            self._pending = "equal"
+        else:
+            self._pending = "" if "traced" in self._tried else "traced"
+        self._tried.add(self._pending)
+        return bool(self._pending)
+
+    def refresh(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """As of `ConstraintSearch`."""
+        inputs = inputs if self._outer is None else self._outer.refresh(inputs)
+        if not self._pending:
+            self._tried.clear()
+        if self._pending == "traced":
+            inputs = jax.tree.map(lambda x: as_traced(x) if is_symbolic(x) else x, list(inputs))
+        self._pending = ""
+        return jax.tree.map(self._resized, list(inputs)) if self._sizes.equal else inputs
+
+    def _resized(self, x: Any) -> Any:
+        if isinstance(x, np.ndarray):
+            return self._sizes.with_equal(x) if is_symbolic(x) else x
+        for axis, size in enumerate(x.shape if isinstance(x, jax.Array) else ()):
+            if (other := self._sizes.equal.get(str(size))) is not None and is_symbolic(size):
+                x = as_long_as(x, axis, size, other)
+        return x
