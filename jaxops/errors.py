@@ -196,20 +196,17 @@ class UnboundedError(StaticError):
 
     def __str__(self) -> str:
         if self.node:
-            more = (
-                f"; {{{self.operator!r}: n}} bounds each {self.operator}, and model.cuts lists all nodes to bound. Or "
+            hint = (
+                f"call the model outside `jax.jit`, or load(path, bounds={{{self.node!r}: n}}), which makes it "
+                f"{self.result}; {{{self.operator!r}: n}} bounds each {self.operator}, and model.cuts lists all. Or "
                 "load(path, values={name: value}) with the inputs that decide the size, if they stay the same"
             )
-            alternative = (
-                f"call the model outside `jax.jit`, or load(path, bounds={{{self.node!r}: n}}), which makes it"
-            )
         else:
-            more = ""
-            alternative = (
+            hint = (
                 "call it outside `jax.jit`, as a loaded model does in `model(…)`, or give `size`: "
-                f"{self.op}(…, size=n) returns"
+                f"{self.op}(…, size=n) returns {self.result}"
             )
-        return f"{self.text}\n  hint    {alternative} {self.result}{more}"
+        return f"{self.text}\n  hint    {hint}"
 
 
 class SignatureError(JaxopsError, TypeError):
@@ -288,7 +285,7 @@ class ExistsError(JaxopsError, FileExistsError):
     """
 
 
-# The note of an error about two branches that no program can hold. A model adds the input that decides.
+# The note of an error about two branches that no program can hold.
 BOTH_BRANCHES = (
     "the condition of this If is traced, so both branches are compiled; if a model input decides it, give that input "
     "as a NumPy value, or fix it: load(path, values={name: value})"

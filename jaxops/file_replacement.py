@@ -1,7 +1,8 @@
 """Replaces files, so that other programs see the old contents or the new ones, never a part.
 
 The new contents are written to a file in the same folder, which then gets the name of the old one. Links are followed:
-the file that they name is replaced. The new file has the permissions of the old one.
+the file that they name is replaced. Only a link into the cache of Hugging Face is replaced itself, since the files there
+are named after their contents. The new file has the permissions of the old one.
 """
 
 import os
@@ -15,7 +16,7 @@ from jaxops.errors import PathError
 
 
 def target(path: str | os.PathLike[str], caller: str) -> Path:
-    """Returns the file that a path names, after following links; it need not exist. caller: for the message.
+    """Returns the file to replace for a path, after following links; it need not exist. caller: for the message.
 
     Raises PathError where something else is: a folder, a device, a pipe, a socket, or links in a circle.
     """
@@ -28,7 +29,9 @@ def target(path: str | os.PathLike[str], caller: str) -> Path:
         kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
         kind = kinds.get(stat.S_IFMT(mode), "a device")
         raise PathError(f"{caller}: {os.fspath(path)!r} is {kind}, which is not replaced; give the path of a file")
-    return found
+    link = Path(os.path.abspath(path))  # `Path.absolute` keeps "..", and `resolve` follows the link
+    of_hugging_face = found.parent.name == "blobs" and found.parent.with_name("snapshots") in link.parents
+    return link if of_hugging_face else found
 
 
 def replace(written: Path, target: Path) -> None:

@@ -274,7 +274,7 @@ class GraphRunner:
         """Returns the outputs of a node whose operands are known. They are data, or static if all operands are."""
         inputs = [exact(scope[name]) if name else None for name in node.inputs]
         if node.operator.bounded:
-            return run_node_counted(node, _operands(inputs), rng)
+            return run_node_counted(node, list(map(as_operand, inputs)), rng)
         data = [x for k, x in enumerate(inputs) if node.operator.mark(k) != SHAPE_ONLY]
         static = node.operator.foldable and not any(isinstance(x, jax.Array | Data) for x in jax.tree.leaves(data))
         if _is_light(node, scope):

@@ -96,6 +96,8 @@ class CountedSymbols:
 
     def _counts(self, node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
         """Tells whether a node counts the true elements of a mask: the sum of a Cast, as PyTorch writes it."""
+        if node.operator.name not in ("Cast", "ReduceSum"):
+            return False
         x, y = inputs[0], outputs[0]
         if node.operator.name == "Cast" and x.dtype == bool and np.issubdtype(y.dtype, np.integer):
             self._flags.append(y)
@@ -113,7 +115,7 @@ class CountedSymbols:
         """As of `jaxops.graph.bounded_sizes.CountedSizes`."""
         size = operator.traits.data_size
         if error is not None:
-            error.node = error.node or node
+            error.node, error.operator = error.node or node, error.operator or operator.name
             if not (self._automatic and size and size.most):
                 raise error
         for made in self.made.values():  # one mask may be read for a Gather, and again for a ScatterND
@@ -208,7 +210,8 @@ class Border:
         """Returns an output of a subgraph without the symbols that were made inside. carried: whether it re-enters."""
 
         def inner(size: Any) -> list[str]:
-            return [symbol for symbol in symbols_in(size) if is_symbolic(size) and symbol not in outer]
+            new = self._sizes.made.keys() - outer
+            return [symbol for symbol in symbols_in(size) if symbol in new] if is_symbolic(size) else []
 
         if isinstance(value, np.ndarray):
             return as_traced(value) if value.dtype == object and any(map(inner, value.flat)) else value

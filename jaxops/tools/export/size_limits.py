@@ -100,8 +100,8 @@ class Limits:
                 yield Limit((), batch, "1", frozenset(names))
 
     def example(self, error: SizeError) -> dict[str, int]:
-        """Small numbers for symbols of the inputs with which an equation holds that has two symbols or more, or two uses
-        of one, if there are any.
+        """Small numbers for symbols of the inputs with which an equation holds that has two symbols or more, or two
+        uses of one, if there are any.
         """
         if " == " not in error.needs:
             return {}
