@@ -336,7 +336,6 @@ def describe(value: Any) -> str:
 
 
 def _short(element: Any) -> str:
-    """An element of an array of strings or symbolic sizes."""
     return f"{element[:40]!r}…" if isinstance(element, str) and len(element) > 40 else repr(element)
 
 

@@ -215,8 +215,8 @@ class Border:
 
         if isinstance(value, np.ndarray):
             return as_traced(value) if value.dtype == object and any(map(inner, value.flat)) else value
-        if not any(inner(d) for x in jax.tree.leaves(value) for d in x.shape):
-            return value
+        if not any(inner(d) for x in jax.tree.leaves(value) for d in getattr(x, "shape", ())):
+            return value  # a sequence that grows in an export has no shape
         if carried or not isinstance(value, jax.Array):
             raise UnsupportedError(
                 f"{self._node.title}: the size of a value that enters the next iteration depends on data"

@@ -93,7 +93,8 @@ def test_it_may_be_asked_for(tmp_path):
     np.testing.assert_array_equal(u, np.nonzero(X))
     assert w.item() == np.sum(np.nonzero(X))
     with pytest.raises(StaticError, match="NonZero"):
-        jax.jit(lambda x: found(x, outputs=["w"]))(X)
+        jax.jit(lambda x: found(x, outputs=["u"]))(X)
+    assert jax.jit(lambda x: found(x, outputs=["w"]))(X)[0].item() == w.item()
     assert "NonZero" in found.show()
     assert [row.output for row in found.compare(X).rows] == ["u", "v", "w", "y"]
     found.save(tmp_path / "same.onnx")
