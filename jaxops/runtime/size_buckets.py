@@ -95,8 +95,12 @@ class Plan:
         return [tuple(_number(d, self.room) for d in spec.shape) for spec in self.symbolic.operands]
 
     @cached_property
-    def _results(self) -> dict[str, Any]:
-        """Each result as its true shape, or as its value if that follows from true sizes."""
+    def _seen(self) -> dict[str, Any]:
+        """The results of `_result` so far: those of nodes that a call does not run may have no size."""
+        return {}
+
+    def _result(self, name: str) -> Any:
+        """Returns the true shape of a result, or its value if that follows from true sizes."""
 
         def result(spec: Any) -> Any:
             if not isinstance(spec, np.ndarray):
@@ -105,7 +109,9 @@ class Plan:
                 return _Shape(None)
             return np.array([_number(d, self.sizes) for d in spec.flat], np.int64).reshape(spec.shape)
 
-        return {name: jax.tree.map(result, value) for name, value in self.symbolic.results.items()}
+        if name not in self._seen:
+            self._seen[name] = jax.tree.map(result, self.symbolic.results[name])
+        return self._seen[name]
 
     def padded(self, values: Any) -> Any:
         """Returns the operands padded with zeros."""
@@ -128,7 +134,7 @@ class Plan:
                 return result.astype(x.dtype, copy=False)
             return x if result.sizes in (None, x.shape) else Data(np.asarray(x)[tuple(map(slice, result.sizes))])
 
-        return {name: jax.tree.map(crop, value, self._results[name]) for name, value in values.items()}
+        return {name: jax.tree.map(crop, value, self._result(name)) for name, value in values.items()}
 
 
 @dataclass(eq=False)
@@ -156,8 +162,8 @@ class Rounding:
         key = kind, tuple(shapes), len(varying)
         plan = self._plans.pop(key, None) or self._plan(graph, start, kind, values, params)
         self._plans[key] = plan  # in the order of use
-        if len(self._plans) > _PLANS:
-            self._plans.pop(next(iter(self._plans)))
+        for oldest in list(self._plans)[:-_PLANS] if len(self._plans) > _PLANS else ():
+            self._plans.pop(oldest, None)  # another thread may have removed it
         return plan
 
     def _plan(self, graph: Graph, start: int, kind: Any, values: Mapping[str, Any], params: Mapping[str, Any]) -> Plan:
