@@ -94,8 +94,8 @@ class Model(StateMethods, Inspection):
         self._origin, self._weights = origin, Weights(self._tensors, self._shardings)
         facts = {v.name: bool(v.static) for v in formals}
         self.x64: bool = x64 if isinstance(x64, bool) else x64(self.graph, self._tensors, facts)
-        parts = None if self.x64 or isinstance(x64, bool) else divided_at_load(self.graph, formals)
-        if parts is not None:
+        parts = None if self.x64 else divided_at_load(self.graph, formals)
+        if parts is not None and not isinstance(x64, bool):
             self.x64 = x64(parts.program, self._tensors, facts | parts.facts)
         self._function = self._function_by(runner or GraphRunner(LIMIT.get()))
         self._expected_cuts = expected_cuts(self._function.part(), facts)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from jax.sharding import get_abstract_mesh
 
 from jaxops.dtypes import as_traced, is_string
 from jaxops.errors import OutOfRangeError
@@ -41,15 +42,16 @@ class HostParts:
         if parts is None:
             return graph, inputs
         # The dictionary is in the order of use: its first entry is the one used longest ago.
-        key = graph, is_on(), static, *[inputs[name].shape for name in parts.sized]
+        settings = is_on(), get_abstract_mesh()  # under which JAX arrays are made
+        key = graph, settings, static, *[inputs[name].shape for name in parts.sized]
         changed = self._inputs.pop(key, None)
         try:
             changed = changed or _program_inputs(parts, dict(static), inputs)
         except OutOfRangeError:
             return graph, inputs
         self._inputs[key] = changed
-        if len(self._inputs) > _KEPT:
-            self._inputs.pop(next(iter(self._inputs)))
+        for oldest in list(self._inputs)[:-_KEPT] if len(self._inputs) > _KEPT else ():
+            self._inputs.pop(oldest, None)  # another thread may have removed it
         return parts.program, {**inputs, **changed}
 
 

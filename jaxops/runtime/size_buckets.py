@@ -94,8 +94,12 @@ class Plan:
         return [tuple(_number(d, self.room) for d in spec.shape) for spec in self.symbolic.operands]
 
     @cached_property
-    def _results(self) -> dict[str, Any]:
-        """Each result as its true shape, or as its value if that follows from true sizes."""
+    def _seen(self) -> dict[str, Any]:
+        """The results of `_result` so far: those of nodes that a call does not run may have no size."""
+        return {}
+
+    def _result(self, name: str) -> Any:
+        """Returns the true shape of a result, or its value if that follows from true sizes."""
 
         def result(spec: Any) -> Any:
             if not isinstance(spec, np.ndarray):
@@ -104,7 +108,9 @@ class Plan:
                 return _Shape(None)
             return np.array([_number(d, self.sizes) for d in spec.flat], np.int64).reshape(spec.shape)
 
-        return {name: jax.tree.map(result, value) for name, value in self.symbolic.results.items()}
+        if name not in self._seen:
+            self._seen[name] = jax.tree.map(result, self.symbolic.results[name])
+        return self._seen[name]
 
     def padded(self, values: Any) -> Any:
         """Returns the operands padded with zeros."""
@@ -130,7 +136,7 @@ class Plan:
             true = np.asarray(x)[tuple(map(slice, result.sizes))]
             return true if isinstance(x, np.ndarray) else Data(true)
 
-        return {name: jax.tree.map(crop, value, self._results[name]) for name, value in values.items()}
+        return {name: jax.tree.map(crop, value, self._result(name)) for name, value in values.items()}
 
 
 @dataclass(eq=False)

@@ -46,15 +46,15 @@ class EndedByData:
         """Returns the state after the last iteration."""
         known = self.limit if isinstance(self.limit, int) and self.limit <= DIFFERENTIATED else None
         steps = known if self.size is None else self.size if known is None else min(known, self.size)
-        scanned = None if steps is None else lambda *operands: self._scanned(*operands, steps)[:2]
-        run = _with_derivative_of(scanned, lambda *operands: self._repeated(*operands, steps), self._no_derivative)
+        scanned = None if steps is None else partial(self._state_of_scan, steps)
+        run = _with_derivative_of(scanned, partial(self._repeated, steps), self._no_derivative)
         ended, state = run(self.iterate.args[0], self.start, self._limit())
         return tuple(state if self.size is None else _marked_unless(ended, state))
 
     def state_and_rows(self, size: int) -> tuple[Any, ...]:
         """Returns the state after the last iteration, and the scan outputs with `size` rows; skipped ones are zero."""
         check_counts("loop", "size", size)
-        ended, state, rows = self._scanned(self.iterate.args[0], self.start, self._limit(), size)
+        ended, state, rows = self._scanned(size, self.iterate.args[0], self.start, self._limit())
         return tuple(_marked_unless(ended, [*state, *rows]))
 
     def _limit(self) -> Any:
@@ -69,7 +69,7 @@ class EndedByData:
         inside = as_traced(np.array(True)) if limit is None else number < lax.convert_element_type(limit, number.dtype)
         return lax.bitwise_and(inside, flag) if self.conditional else inside
 
-    def _repeated(self, captured: Any, start: Any, limit: Any, steps: int | None) -> tuple[Any, Any]:
+    def _repeated(self, steps: int | None, captured: Any, start: Any, limit: Any) -> tuple[Any, Any]:
         """Returns whether the loop has ended after at most so many steps, and the state."""
 
         def continues(carry: Any) -> Any:
@@ -85,7 +85,10 @@ class EndedByData:
         number, (flag, state) = lax.while_loop(continues, one, (as_traced(np.array(0)), start))
         return lax.bitwise_not(self._goes_on(number, flag, limit)), state
 
-    def _scanned(self, captured: Any, start: Any, limit: Any, steps: int) -> tuple[Any, Any, Any]:
+    def _state_of_scan(self, steps: int, captured: Any, start: Any, limit: Any) -> tuple[Any, Any]:
+        return self._scanned(steps, captured, start, limit)[:2]
+
+    def _scanned(self, steps: int, captured: Any, start: Any, limit: Any) -> tuple[Any, Any, Any]:
         """Returns whether the loop has ended after so many steps, the state, and the scan outputs."""
         first = as_traced(np.array(0))
         row_types = jax.eval_shape(self.iterate.func, captured, first, *start)[2]

@@ -187,7 +187,7 @@ class _Traced:
     size: Dim = None  # a symbolic size that an iteration reads
 
     @property
-    def iterate(self) -> Callable[..., Any] | None:
+    def iterate(self) -> partial[Any] | None:
         """(number, condition, state) → (condition, state, scan outputs); None if the loop must be unrolled."""
         return None if self.repeat is None else partial(self.repeat, self.captured)
 
