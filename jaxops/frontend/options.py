@@ -62,9 +62,12 @@ class Options(TypedDict, total=False):
     bounds: a key is the name of a node, or that of an operator for all of its nodes. The model is then one program,
     also under `jax.jit`, `vmap` and in `export`. A longer result is cut, and a shorter one is padded as the operator's
     function says: `jaxops.non_max_suppression` pads with rows of -1, `nonzero` with columns of -1, `compress` with
-    zeros. The nodes after it take the padding for data: a Gather at -1 reads the last row, and a TopK may choose the
-    padding. So compare the results with those of a model that is loaded without bounds. A result that follows from
-    static values alone keeps its size.
+    zeros. The nodes after it see the true elements alone: a sum, a TopK, a ScatterND or a Shape leaves the padding out,
+    and so do derivatives. What is computed row by row has padded rows as well if it is an output of the model, such as
+    the last row for a Gather at -1. If a node needs more than the number of true elements, tracing raises
+    UnsupportedError, which names the node and the bound. A result that follows from static values alone keeps its size.
+    Where no output has such a size, as in `x[mask] = y` and `x[mask].mean()` of PyTorch, NonZero, Compress, Unique and
+    NonMaxSuppression need no bound under transformations and in `export`.
 
     static, trainable: a list of names, a dictionary from name to bool, or a function of the name that returns True,
     False, or None for the default. By default, scalars and integers are static, except for weights of layers, and all
