@@ -65,7 +65,8 @@ class Options(TypedDict, total=False):
     zeros. The nodes after it see the true elements alone: a sum, a TopK, a ScatterND or a Shape leaves the padding out,
     and so do derivatives. What is computed row by row has padded rows as well if it is an output of the model, such as
     the last row for a Gather at -1. If a node needs more than the number of true elements, tracing raises
-    UnsupportedError, which names the node and the bound. A result that follows from static values alone keeps its size.
+    UnsupportedError, which names the node and the bound. `to_python` writes only nodes that move rows. A result that
+    follows from static values alone keeps its size.
     Where no output has such a size, as in `x[mask] = y` and `x[mask].mean()` of PyTorch, NonZero, Compress, Unique and
     NonMaxSuppression need no bound under transformations and in `export`.
 
