@@ -329,9 +329,8 @@ def describe(value: Any) -> str:
     ):
         name = "int64"  # symbolic sizes
     text = f"{name}[{','.join(map(str, shape))}]"
-    if isinstance(value, np.ndarray | np.generic):
-        shown = {"object": _short, "numpystr": _short}
-        return f"{text} {np.array2string(np.asarray(value), formatter=shown)}" if value.size <= 8 else text
+    if isinstance(value, np.ndarray | np.generic) and value.size <= 8:
+        return f"{text} {np.array2string(np.asarray(value), formatter={'object': _short, 'numpystr': _short})}"
     return text
 
 

@@ -1,8 +1,8 @@
 """Replaces files, so that other programs see the old contents or the new ones, never a part.
 
 The new contents are written to a file in the same folder, which then gets the name of the old one. Links are followed:
-the file that they name is replaced. Only a link into the cache of Hugging Face is replaced itself, since the files there
-are named after their contents. The new file has the permissions of the old one.
+the file that they name is replaced. Only a link into the cache of Hugging Face is replaced itself, since the files
+there are named after their contents. The new file has the permissions of the old one.
 """
 
 import os

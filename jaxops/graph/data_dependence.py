@@ -71,3 +71,27 @@ def result_is_static(node: Node, inputs: Sequence[bool | None]) -> bool | None:
         return False
     facts = {fact for position, fact in enumerate(inputs) if node.operator.mark(position) != SHAPE_ONLY}
     return False if False in facts else None if None in facts else True
+
+
+def reader_of_padding(graph: Graph, facts: Mapping[str, bool]) -> tuple[str, Node] | None:
+    """Returns a node that does more than move rows of a result with a bound, and so of its padding, if there is one.
+
+    The first part of the result is the name of the node that makes the padding. facts: as in `expected_cuts`.
+    """
+    known: _Facts = dict(facts) | dict.fromkeys(graph.params, False) | dict.fromkeys(graph.static, True)
+    padded = dict[str, str]()
+    for node in graph.nodes:
+        made_by = next((padded[name] for name in node.uses() if name in padded), "")
+        if made_by and (node.subgraphs or node.body or node.operator.traits.kind not in ("form", "movement")):
+            return made_by, node
+        for inner in node.nested:
+            if (found := reader_of_padding(inner, {})) is not None:
+                return found
+        inputs = [known.get(name) if name else True for name in node.inputs]
+        sizing = [fact for k, fact in enumerate(inputs) if node.operator.sizes_result(k) or node.operator.bounded]
+        if node.bounded and (node.subgraphs or node.body or not all(sizing)):
+            made_by = node.label
+        padded |= dict.fromkeys(node.outputs, made_by) if made_by else {}
+        static = None if node.subgraphs or node.body else result_is_static(node, inputs)
+        known |= {name: static for name in node.outputs if name and static is not None}
+    return None

@@ -143,15 +143,14 @@ def _terms(size: str, symbols: Iterable[str]) -> list[str] | None:
         return None
     if not isinstance(tree, ast.BinOp):
         return None
-    terms = []
+    terms, numbers = list[str](), list[int]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id in symbols:
             terms.append(node.id)
-        elif not isinstance(node, (ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Load)) and not (
-            isinstance(node, ast.Constant) and type(node.value) is int
-        ):
+        elif isinstance(node, ast.Constant) and type(node.value) is int:
+            numbers.append(node.value)
+        elif not isinstance(node, (ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Load)):
             return None
-    numbers = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     return terms if math.prod(filter(None, numbers)) < _LARGEST else None
 
 

@@ -289,14 +289,7 @@ class GraphRunner:
 
 
 def _piece(
-    cuts: dict[str, str],
-    graph: Graph,
-    start: int,
-    end: int,
-    cut: bool,
-    params: Mapping[str, Any],
-    operands: Mapping[str, Any],
-    rng: Any,
+    cuts: dict[str, str], graph: Graph, start: int, end: int, cut: bool, params: Any, operands: Any, rng: Any
 ) -> tuple[StoppedAt, dict[str, Any]]:
     """Runs a piece, inside `jit`. Returns the index of the node where it ends, and the values that later nodes need.
 

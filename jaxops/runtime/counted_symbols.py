@@ -144,7 +144,7 @@ class CountedSymbols:
 
     def new(self, node: str, label: str, most: int, error: UnboundedError | None) -> Any:
         """Returns a new symbol."""
-        (symbol,) = symbolic_shape(f"counted_{len(self.made)}", scope=self._scope)
+        symbol: Any = symbolic_shape(f"counted_{len(self.made)}", scope=self._scope)[0]
         if self._scope is None:
             self._scope = symbol.scope
             bounded_by(symbol.scope, functools.partial(self._bounds, 1), functools.partial(self._bounds, 0))

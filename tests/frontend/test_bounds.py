@@ -11,7 +11,7 @@ import pytest
 from graphs import build, info, model, node
 
 import jaxops as jo
-from jaxops.errors import ArgumentError, StaticError
+from jaxops.errors import ArgumentError, StaticError, UnsupportedError
 from jaxops.onnx import load, opset
 from jaxops.signature import Static
 
@@ -196,6 +196,15 @@ def test_as_python(tmp_path, monkeypatch):
     text = "".join(path.read_text() for path in (tmp_path / "bounded_net").glob("*.py"))
     assert text.count("size=4") == 1  # not for the static one
     chex.assert_trees_all_equal(tuple(bounded_net.apply(bounded_net.load_params(), X)), tuple(net(X)))
+
+
+def test_a_package_has_no_padding_as_data(tmp_path):
+    proto = model(
+        """main (float[N] x) => (float y) {
+            at = NonZero(x) i = Squeeze(at) s = Gather(x, i) y = ReduceSum<keepdims = 0>(s) }"""
+    )
+    with pytest.raises(UnsupportedError, match="ReduceSum 'y' reads the result of 'at', whose size depends on data"):
+        bounded(proto, at=3).to_python(tmp_path / "net")
 
 
 def test_what_is_computed_in_pieces_beside_a_bound():

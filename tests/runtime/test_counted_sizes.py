@@ -180,7 +180,7 @@ def test_above_the_bound_the_first_elements_count():
             at = NonZero(x) idx = Transpose<perm = [1, 0]>(at) s = GatherND(x, idx) sum = ReduceSum<keepdims = 0>(s)
             e = Neg(s) y = ScatterND(x, idx, e) }"""
     )
-    bounded, x = load(proto, bounds={"at": 3}), np.float32([1, 0, 2, 3, 4])
+    bounded, x = load(proto, bounds={"at": 3}), np.array([1, 0, 2, 3, 4], np.float32)
     for call in (bounded, jax.jit(lambda x: bounded.apply({}, x))):
         at, total, y = call(x)
         assert (at.tolist(), float(total), y.tolist()) == ([[0, 2, 3]], 6, [-1, 0, -2, -3, 4])
@@ -191,10 +191,10 @@ def test_updates_of_a_fixed_size_fit_the_count_or_write_nothing():
         """main (float[5] x, float[2] v) => (float[5] y) {
             at = NonZero(x) idx = Transpose<perm = [1, 0]>(at) y = ScatterND(x, idx, v) }"""
     )
-    exact, v = load(proto), np.float32([8, 9])
+    exact, v = load(proto), np.array([8, 9], np.float32)
     for bounds in ({"NonZero": 4}, None):
         apply = jax.jit(load(proto, bounds=bounds).apply)
-        x = np.float32([0, 5, 0, 0, 7])
+        x = np.array([0, 5, 0, 0, 7], np.float32)
         np.testing.assert_array_equal(apply({}, x, v), exact(x, v))
         with pytest.raises(ShapeError, match="updates"):
             exact(np.ones(5, np.float32), v)
@@ -226,8 +226,10 @@ def test_buckets_and_pieces_beside_a_bound():
             idx = Transpose<perm = [1, 0]>(at) e = Neg(r) y = ScatterND(v, idx, e) least = NonZero(e) }"""
     )
     exact = load(proto)
-    for options in ({"bounds": {"at": 9, "least": 9}, "buckets": {"k": 8}}, {"bounds": {"least": 9}}):
-        bounded = load(proto, **options)
+    for bounded in (
+        load(proto, bounds={"at": 9, "least": 9}, buckets={"k": 8}),
+        load(proto, bounds={"least": 9}),
+    ):
         for size in (3, 7, 5, 8):  # from the second size on, pieces run on rounded-up arrays
             v = RNG.normal(size=size).astype(np.float32) * (np.arange(size) % 3 > 0)
             (s, y, least), (total, changed, places) = bounded(v), exact(v)
@@ -259,4 +261,4 @@ def test_the_state_of_a_loop_has_no_padding():
                 on = Identity(go) f = Cast<to = 1>(i) g = Greater(x, f) t = NonZero(g) }> }"""
     )
     with pytest.raises(UnsupportedError, match="Loop 'y'"):
-        jax.jit(load(proto, bounds={"NonZero": 4}).apply)({}, np.float32([1, 0, 2, 0]))
+        jax.jit(load(proto, bounds={"NonZero": 4}).apply)({}, np.array([1, 0, 2, 0], np.float32))

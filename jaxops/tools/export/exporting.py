@@ -150,7 +150,7 @@ def _apart(inputs: Sequence[Value], meanings: Mapping[str, str], symbols: Sequen
         (value, axis)
         for value in inputs
         for axis, size in enumerate(value.shape or ())
-        if size in meanings and set(symbols_in(meanings[size])) & set(symbols)
+        if isinstance(size, str) and size in meanings and set(symbols_in(meanings[size])) & set(symbols)
     ]
     if len(uses) < 2:
         return ""

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxops.errors import UnsupportedError
+from jaxops.graph.data_dependence import reader_of_padding
 from jaxops.graph.liveness import live
 from jaxops.graph.nodes import Graph, Value
 from jaxops.tools.inspect.parameter_paths import paths
@@ -63,6 +65,12 @@ def to_python(
     """
     if not overwrite:
         files.check_free(Path(folder))
+    found = reader_of_padding(live(graph), {value.name: bool(value.static) for value in inputs})
+    if found is not None:
+        raise UnsupportedError(
+            f"to_python: {found[1].title} reads the result of '{found[0]}', whose size depends on data; a package "
+            "would take the padding of its bound for data\n  hint    export the model instead: model.export()"
+        )
     names = files.keys(paths(graph).names)
     text, constants = source(live(graph), inputs, params, names, description, x64)
     files.write(Path(folder), text, {names[name]: value for name, value in params.items()}, constants)
