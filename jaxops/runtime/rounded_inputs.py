@@ -15,9 +15,10 @@ import jax
 import numpy as np
 
 from jaxops.compiler.padded.blocks import may_run_in_blocks, run_in_blocks
+from jaxops.compiler.padded.growth import check_growth
 from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
-from jaxops.compiler.primitives import symbolic_axes, symbolic_sizes
+from jaxops.compiler.primitives import symbolic_axes
 from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import JaxopsError, ShapeError, SizeError, UnsupportedError
 from jaxops.graph.declared_sizes import identifiers
@@ -198,7 +199,7 @@ def run_rounded(graph: Graph, params: Mapping[str, Any], inputs: Rounded, rng: A
         program, types = jax.make_jaxpr(outputs, return_shape=True)(
             specs[0], jax.tree_util.tree_map_with_path(spec, arguments[1]), specs[1]
         )
-        _check_growth(program, ranges)
+        check_growth(program, ranges)
         capacity = Capacity(inputs.sizes, {size.symbol: size.most for size in inputs.ranges}, {})
         run = run_in_blocks if may_run_in_blocks(program, capacity) else run_padded
         results = run(program, jax.tree.leaves(arguments), capacity)
@@ -240,12 +241,3 @@ def _static(value: Any) -> Any:
 def _bounds(size: Any, ranges: Mapping[str, range]) -> tuple[float, float] | None:
     numbers = numbers_of(size, ranges)
     return None if numbers is None else (int(numbers.min()), int(numbers.max()))
-
-
-def _check_growth(program: Any, ranges: Mapping[str, range]) -> None:
-    """Raises UnsupportedError for a size in a program that is not largest for the largest sizes of the inputs."""
-    largest = {symbol: range(numbers.stop - 1, numbers.stop) for symbol, numbers in ranges.items()}
-    for size in symbolic_sizes(program.jaxpr):
-        numbers, room = numbers_of(size, ranges), numbers_of(size, largest)
-        if numbers is None or room is None or numbers.max() > room.max():
-            raise UnsupportedError(f"the size {size} may be larger for smaller inputs, so it cannot be rounded up")

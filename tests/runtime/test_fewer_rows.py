@@ -6,6 +6,7 @@ import onnxruntime
 import pytest
 from graphs import model
 
+from jaxops.errors import UnsupportedError
 from jaxops.onnx import decoder, load
 
 RNG = np.random.default_rng(4)
@@ -40,6 +41,9 @@ TENSORS = {
     **NUMBERS,
     "embedding": ROWS,
     "places": np.int64([0, 1]),
+    "nine": np.int64([9]),
+    "four": np.int64([4]),
+    "unit": np.float32([1]),
     "row": ROWS[:1] + 1,
     "table": ROWS[::-1] + 1,
     "w": np.float32([[[1, 2, 3]] * 4]),
@@ -96,3 +100,19 @@ def test_caches_of_a_decoder(cut):
         want = expected(proto, input_ids=np.int64(tokens), past_key=past)
         past = np.concatenate([past, ROWS[tokens]], 1)
         np.testing.assert_allclose(logits, want, rtol=1e-5, atol=1e-5)
+
+
+def test_a_size_that_shrinks_as_the_caches_grow():
+    """Its array would have no room for it."""
+    proto = graph(
+        """main (int64[b,n] input_ids, float[b,p,4] past_key) => (float[1,1,4] logits, float[b,t,4] present_key) {
+            new = Gather(embedding, input_ids)  present_key = Concat<axis = 1>(past_key, new)
+            x = Squeeze(present_key, zero)  n = Shape<start = 0, end = 1>(x)  more = Sub(nine, n)
+            parts = Concat<axis = 0>(more, four)  ones = Expand(unit, parts)  full = Concat<axis = 0>(x, ones)
+            mean = ReduceMean(full, zero)  logits = Unsqueeze(mean, zero) }"""
+    )
+    loaded = load(proto)
+    step = decoder(loaded, length=9)
+    with pytest.raises(UnsupportedError, match=r"the size - s \+ 9 may be larger for smaller inputs") as caught:
+        step(loaded.params, step.init(), jnp.array([[3]]))
+    assert "with a symbolic number of tokens, s" in "".join(caught.value.__notes__)

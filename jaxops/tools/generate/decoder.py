@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.attributes import integer
+from jaxops.compiler.padded.growth import check_growth
 from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
 from jaxops.dtypes import as_traced, canonical, is_float
@@ -110,8 +111,7 @@ class Decoder(Report):
             note = "filled" if value in mask or is_filled(value) else optional
             rows.append(Row("in", value.name, value.type_text, note))
         rows += [Row("past", c.past.name, c.past.type_text, f"→ {c.present.name}") for c in self.caches]
-        logits = self._model.outputs[self._logits]
-        name = self._model.graph.name or "(unnamed)"
+        logits, name = self._model.outputs[self._logits], self._model.graph.name or "(unnamed)"
         return overview(
             [f"decoder of {name} · {self.length} tokens"], [*rows, Row("out", logits.name, logits.type_text)]
         )
@@ -281,6 +281,7 @@ class Decoder(Report):
         try:
             program, shapes = jax.make_jaxpr(run, return_shape=True)(specs)
             self._check(shapes[1], total)
+            check_growth(program, {"s": range(count, self.length + 1)})
             capacity = Capacity({"s": reached.astype(canonical(np.int64))}, {"s": self.length}, {past: self.length})
             flat_outputs = run_padded(program, jax.tree.leaves(arrays), capacity)
         except (JaxopsError, Undecided) as error:
