@@ -146,10 +146,14 @@ def _is_number(value: Value) -> bool:
 def reason(value: Value, needed: Mapping[str, Need]) -> str:
     """Returns the reason why an input must be static; empty where it need not be.
 
-    An input with more than one axis is data, even if sizes are computed from it, and need not be static.
+    An input with more than one axis is data, even if sizes are computed from it, and need not be static; so is a mask.
     """
     if value.dtype == object:
         return "it holds strings"
-    if value.name not in needed or (value.shape is not None and len(value.shape) > 1):
+    if value.name not in needed or (value.shape is not None and (len(value.shape) > 1 or _is_mask(value))):
         return ""
     return str(needed[value.name])
+
+
+def _is_mask(value: Value) -> bool:
+    return value.dtype == bool and value.shape not in (None, (), (1,))

@@ -164,6 +164,25 @@ WRITES = model(
 )
 
 
+def test_a_mask_of_rows_may_be_traced():
+    """Although PyTorch's writes compute a size from it: the number of true elements."""
+    proto = model(
+        """main (float[b,4] x, bool[b] m) => (float[b,4] y) {
+            at = NonZero(m) idx = Transpose<perm = [1, 0]>(at) s = GatherND(x, idx) e = Exp(s)
+            c = Cast<to = 7>(m) n = ReduceSum<keepdims = 1>(c) size = Concat<axis = 0>(n, four) same = Expand(e, size)
+            y = ScatterND(x, idx, same) }""",
+        initializers={"four": np.array([4])},
+    )
+    found = load(proto)
+    exported = found.export()
+    for rows in (1, 3, 6):
+        x = RNG.normal(size=(rows, 4)).astype(np.float32)
+        for mask in (x[:, 0] > 0, x[:, 0] > 9, x[:, 0] < 9):
+            for y in (found(x, mask), jax.jit(found.apply)({}, x, mask), exported.call({}, x, mask)):
+                expected = np.where(mask[:, None], np.exp(x), x)
+                np.testing.assert_allclose(y[0] if isinstance(y, tuple | list) else y, expected, rtol=1e-6)
+
+
 def test_an_export_with_free_sizes_needs_no_bound():
     exported = load(WRITES).export()
     for rows in (1, 3, 6):
