@@ -6,7 +6,7 @@ from functools import partial
 import jax
 
 from jaxops.errors import SizeError, StaticError, describe
-from jaxops.static import Array, Dim
+from jaxops.static import Array, Dim, FromSizes
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["data"], meta_fields=["each", "axis", "keepdims"])
@@ -18,7 +18,7 @@ class SplitSequence:
     keepdims: whether the pieces, then of length 1, still have the axis.
     """
 
-    data: jax.Array
+    data: jax.Array | FromSizes
     each: Dim
     axis: int
     keepdims: bool

@@ -84,8 +84,8 @@ CUTTABLE: ContextVar[bool] = ContextVar("CUTTABLE", default=False)
 
 
 def is_static(value: Any) -> TypeGuard[np.ndarray]:
-    """Returns True if the value is known while tracing: anything but a JAX array."""
-    return not isinstance(value, jax.Array)
+    """Returns True if the value is known while tracing: anything but a JAX array, or a `FromSizes`, which has one."""
+    return not isinstance(value, jax.Array | FromSizes)
 
 
 def tracing() -> bool:
@@ -266,10 +266,11 @@ class StaticValue:
 
 
 class FromSizes:
-    """A traced array that was computed from symbolic sizes, and what is known of it: the float of a size, say.
+    """A traced array of which something is known, as it comes from sizes: the float of a size, or one number n times.
 
     The operators of `jaxops.ops.common.size_tracking` keep what is known, until it makes a size again; to all others,
-    and to JAX, it is the array. items: what is known of each element, or the SizeError that says why nothing is.
+    and to JAX, it is the array. items: what is known of each element, or the SizeError that says why nothing is. If the
+    shape is symbolic, all elements are equal, and `items` is 0-d.
     """
 
     def __init__(self, traced: jax.Array, items: np.ndarray) -> None:
@@ -283,6 +284,8 @@ class FromSizes:
     def problem(self, text: str) -> SizeError:
         """The error for what needs the values while tracing; it begins with `text`."""
         error = next((v for v in self.items.flat if isinstance(v, SizeError)), None)
+        if any(map(is_symbolic, self.traced.shape)):
+            return SizeError(f"{text}: the number of its elements is a symbolic size", *self.traced.shape)
         if error is None:
             return SizeError(
                 f"{text}: it is computed from symbolic sizes", *(item.numerator for item in self.items.flat)

@@ -1,7 +1,9 @@
-"""Operators that track floats of symbolic sizes until they are sizes again; see `symbolic_floats`."""
+"""Operators that track what comes from symbolic sizes until it is a size again: floats (see `symbolic_floats`), and
+arrays of a symbolic shape that hold one number.
+"""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import jax
@@ -12,7 +14,7 @@ from jaxops.errors import SizeError
 from jaxops.ops.common import symbolic_floats as floats
 from jaxops.ops.common.elementwise import on_sizes
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import Dim, FromSizes, array, static_array
+from jaxops.static import Dim, FromSizes, Sizes, Undecided, array, is_symbolic, static_array
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,6 +48,81 @@ def facts(fact: Callable[..., bool], traced: jax.Array, *arrays: np.ndarray) -> 
     traced: the same booleans as a traced array.
     """
     return _result(traced, _each(fact)(*arrays))
+
+
+def repeated(value: Any, y: Any) -> Any:
+    """The result `y` of an operator that repeats elements of `value`: tracked, if `value` holds one known integer."""
+    if isinstance(y, np.ndarray):
+        return y
+    values = value if isinstance(value, FromSizes) else array(value)
+    if isinstance(values, np.ndarray) and values.dtype != np.int64 and not is_symbolic(values):
+        return y  # sizes are int64
+    item = _only_item(values, values.dtype)
+    return y if item is None else _filled(y, item)
+
+
+def only_number(value: FromSizes) -> Dim | None:
+    """The integer that all elements of an array have; None if that is not known."""
+    item = _only_item(value, value.dtype)
+    return item.numerator if isinstance(item, floats.SizeRatio) and not is_float(item.dtype) else None
+
+
+def equal_in(fn: F) -> F:
+    """Marks a reduction whose result for equal numbers is that number, such as a maximum."""
+
+    @functools.wraps(fn)
+    def run(data: Any, *args: Any, **attributes: Any) -> Any:
+        y = fn(data, *args, **attributes)
+        known = isinstance(data, FromSizes) and not data.items.ndim and _is_filled(data.shape)
+        return _filled(y, data.items[()]) if known else y
+
+    return cast(F, run)
+
+
+def _is_filled(sizes: Sizes) -> bool:
+    """Returns True if an array has an element for all values of its sizes."""
+    try:
+        return all(of_sizes.greater_or_equal(d, 1) for d in sizes)
+    except SizeError:
+        return False
+
+
+def _only_item(value: Any, dtype: Any) -> Any:
+    """What is known of all elements of an operand; None if that is not one thing. dtype: as in `_items`."""
+    if type(value) in (list, tuple):
+        found = [_only_item(v, dtype) for v in value]
+        return found[0] if found and all(_same(found[0], item) for item in found) else None
+    if isinstance(value, jax.Array) or (not isinstance(value, FromSizes) and np.size(value) != 1):
+        return None
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.dtype != np.int64:
+        return None  # a static integer that is tracked is int64
+    items = _items(value, dtype)
+    return items.reshape(())[()] if items.size == 1 else None
+
+
+def _filled(traced: Any, item: Any) -> Any:
+    """A result all of whose elements are `item`: static if its sizes and its elements are known."""
+    if isinstance(traced, list | tuple):
+        return type(traced)(_filled(y, item) for y in traced)
+    number = isinstance(item, floats.SizeRatio)
+    too_large = number and isinstance(item.numerator, int) and not -(2**63) <= item.numerator < 2**63
+    if too_large or (number and item.dtype.kind in "iu" and item.dtype != np.int64) or 0 in traced.shape:
+        return traced
+    one = np.array(item, object)
+    if any(map(is_symbolic, traced.shape)):
+        return FromSizes(traced, one)
+    y = _result(traced, one)
+    if isinstance(y, np.ndarray):
+        return np.broadcast_to(y, traced.shape)
+    return FromSizes(traced, one.reshape(traced.shape)) if traced.size == 1 else traced
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Returns True if two elements are known to be one integer or boolean."""
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a is b
+    integers = all(isinstance(v, floats.SizeRatio) and not is_float(v.dtype) for v in (a, b))
+    return integers and bool(a.numerator == b.numerator)
 
 
 def steps(start: Any, limit: Any, delta: Any) -> Dim:
@@ -92,7 +169,7 @@ def _of_list(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _chosen(test: Any, x: Any, y: Any) -> Any:
-    return test if isinstance(test, SizeError) else x if test else y
+    return x if _same(x, y) else test if isinstance(test, SizeError) else x if test else y
 
 
 def _and(a: Any, b: Any) -> Any:
@@ -130,11 +207,31 @@ def tracks_sizes(fn: F) -> F:
         traced = fn(*map(_as_traced, with_elements), *args[len(with_elements) :], **attributes)
         if any(isinstance(x, jax.Array) for x in operands):
             return traced
+        if any(isinstance(x, FromSizes) and not x.items.ndim and x.ndim for x in operands):
+            return _of_filled(rule, traced, args[: len(with_elements)], from_sizes.dtype, attributes)
         if rule is None:
             return _result(traced, fn(_items(args[0], from_sizes.dtype), *args[1:], **attributes))
         return _result(traced, rule(*(_items(arg, from_sizes.dtype) for arg in args), **attributes))
 
     return cast(F, run)
+
+
+def _of_filled(rule: Any, traced: Any, args: Sequence[Any], dtype: Any, attributes: Mapping[str, Any]) -> Any:
+    """The result of an operator with an operand of one number; traced if another one has several."""
+    if rule is None:
+        item = _only_item(args[0], dtype)
+        return traced if item is None else _filled(traced, item)
+    found = jax.tree.map(lambda x: np.array(_only_item(x, dtype), object), list(args), is_leaf=_is_operand)
+    if any(item[()] is None for item in jax.tree.leaves(found)):
+        return traced
+    try:
+        return _filled(traced, rule(*found, **attributes)[()])
+    except Undecided:
+        return traced
+
+
+def _is_operand(x: Any) -> bool:
+    return type(x) not in (list, tuple)
 
 
 def _as_traced(arg: Any) -> Any:

@@ -156,6 +156,8 @@ def _either(of_arrays: Any, of_dims: Any) -> Any:
 
 def _mul(a: SizeRatio, b: SizeRatio) -> SizeRatio:
     """a · b."""
+    if not is_float(a.dtype):
+        return SizeRatio(a.dtype, a.numerator * b.numerator)
     a, b = (b, a) if a.base is None else (a, b)
     if b.base is not None:
         return _joined(a, b, lambda s, t: s * t, a.denominator * b.denominator, np.multiply)
@@ -166,11 +168,11 @@ def _mul(a: SizeRatio, b: SizeRatio) -> SizeRatio:
 
 def _div(a: SizeRatio, b: SizeRatio) -> SizeRatio | SizeError:
     """a / b, if that is a multiple of sizes; truncated for integers."""
+    if b.base is None and b.numerator == 0:
+        return SizeError(f"{a.numerator} is divided by 0", a.numerator)
     if not is_float(a.dtype):
         return SizeRatio(a.dtype, of_sizes.quotient(a.numerator, b.numerator))
     if b.base is None:
-        if b.numerator == 0:
-            return SizeError(f"{a.numerator} is divided by 0", a.numerator)
         _check_factor(a, b)
         factor = Fraction(b.denominator, a.denominator * b.numerator)
         return _joined(a, b, lambda s, t: s * factor.numerator, factor.denominator, np.divide)
@@ -245,8 +247,12 @@ def _whole(a: SizeRatio, numerator: Callable[[Any], Any], rounded: Any) -> SizeR
     return of_size(numerator(a.numerator), a.dtype)
 
 
-def _cast(a: SizeRatio, dtype: Any) -> SizeRatio | SizeError:
-    """The ratio in another type; truncated to integers."""
+def _cast(a: SizeRatio | bool, dtype: Any) -> SizeRatio | bool | SizeError:
+    """The ratio in another type; truncated to integers. Booleans are 0 and 1."""
+    if isinstance(a, bool):
+        return a if dtype.kind == "b" else of_size(int(a), dtype)
+    if dtype.kind == "b":
+        return not of_sizes.equal(a.numerator, 0)
     if is_float(dtype):
         if not is_float(a.dtype):
             return of_size(a.numerator, dtype)
@@ -254,7 +260,7 @@ def _cast(a: SizeRatio, dtype: Any) -> SizeRatio | SizeError:
             return SizeError(f"{dtype.name} does not hold every size that {a.numerator} may be", a.numerator)
         return replace(a, dtype=dtype, floats=None if a.floats is None else a.floats.astype(dtype))
     if not is_float(a.dtype):
-        return a
+        return replace(a, dtype=dtype)
     if a.denominator > 1 and not of_sizes.greater_or_equal(a.numerator, 0):
         return SizeError(f"({a.numerator}) / {a.denominator} is negative, so it is not a size", a.numerator)
     truncated = _whole(a, lambda numerator: of_sizes.floored(numerator, a.denominator), np.trunc)

@@ -13,6 +13,7 @@ from jaxops.attributes import element_type, integer, ints
 from jaxops.dtypes import as_traced, canonical, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe, message
 from jaxops.memory import bounded
+from jaxops.ops.common.size_tracking import repeated
 from jaxops.shapes.tensor import reshaping as sizes_of
 from jaxops.signature import ElementType, ShapeOnly, Static, StaticInts, Traits
 from jaxops.static import Array, Ints, array, is_symbolic, known, static_array
@@ -79,7 +80,7 @@ def constant_of_shape(input: StaticInts, *, value: Any = _ZERO) -> Array:
     if negative:
         raise ArgumentError(f"constant_of_shape: shape {sizes} holds {negative[0]}; sizes must not be negative")
     if any(map(is_symbolic, sizes)):
-        return jnp.broadcast_to(as_traced(fill.reshape(())), sizes)
+        return repeated(fill, jnp.broadcast_to(as_traced(fill.reshape(())), sizes))
     # A broadcast view: a large constant takes memory once it becomes a JAX array. Strings are looked at one by one.
     bounded("constant_of_shape", sizes, fill.itemsize, computed=is_string(fill))
     return np.broadcast_to(fill.reshape(()), sizes)

@@ -11,6 +11,7 @@ from jaxops.errors import ArgumentError
 from jaxops.memory import bounded
 from jaxops.ops.common.chosen_strings import moves_strings
 from jaxops.ops.common.result_sizes import assert_sizes
+from jaxops.ops.common.size_tracking import repeated
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.tensor import reshaping as sizes_of
 from jaxops.signature import StaticInts, Traits
@@ -31,7 +32,7 @@ def expand(input: A, shape: StaticInts) -> A:
     >>> expand(np.zeros((3, 1)), (2, 1, 6)).shape
     (2, 3, 6)
     """
-    return _expand(input, ints("expand", "shape", shape, single=True))
+    return repeated(input, _expand(input, ints("expand", "shape", shape, single=True)))
 
 
 @jit_if_concrete

@@ -32,6 +32,7 @@ from jaxops.kernels.xla_workarounds import largest, least, magnitude, root_of_sq
 from jaxops.ops.common.elementwise import on_sizes, one_of_kind, symbolic
 from jaxops.ops.common.prefix_products import whole_product
 from jaxops.ops.common.result_sizes import assert_sizes
+from jaxops.ops.common.size_tracking import equal_in
 from jaxops.ops.math.arithmetic import div
 from jaxops.ops.math.exponentials import log
 from jaxops.ops.tensor.inspection import dims
@@ -233,6 +234,7 @@ def reduce_sum(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with
     return _reduced("reduce_sum", data, axes, keepdims, noop_with_empty_axes, _total)
 
 
+@equal_in
 def reduce_mean(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The mean along axes; truncated for integers.
 
@@ -267,6 +269,7 @@ def reduce_prod(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_wit
 
 
 @operator(precision="narrow", grows=False)
+@equal_in
 def reduce_max(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The maximum along axes; NaN if one is NaN, -inf or the smallest integer over no elements.
 
@@ -285,6 +288,7 @@ def reduce_max(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with
 
 
 @operator(precision="narrow", grows=False)
+@equal_in
 def reduce_min(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The minimum along axes; NaN if one is NaN, inf or the largest integer over no elements.
 

@@ -24,14 +24,15 @@ from jaxops.dtypes import as_traced, canonical, type_name
 from jaxops.errors import ArgumentError, BoundsError, DTypeError, ShapeError, SignatureError, amount
 from jaxops.lazy_sequences import GrowingSequence, SplitSequence
 from jaxops.memory import bounded
+from jaxops.ops.common.size_tracking import only_number
 from jaxops.ops.sequence import split_sequences
 from jaxops.ops.tensor.inspection import dims
 from jaxops.ops.tensor.joining import concat
 from jaxops.ops.tensor.reshaping import squeeze, unsqueeze
 from jaxops.ops.tensor.splitting import split as split_into
-from jaxops.shapes.arithmetic import greater_or_equal
+from jaxops.shapes.arithmetic import agree, greater_or_equal
 from jaxops.signature import ElementType, ShapeOnly, Static, Subgraph, Traits, operator
-from jaxops.static import Array, Tracer, array, known
+from jaxops.static import Array, Dim, FromSizes, Tracer, array, is_symbolic, known
 
 TRAITS = Traits(foldable=True)
 
@@ -173,6 +174,8 @@ def split_to_sequence(input: Array, split: Static = None, *, axis: int = 0, keep
     """
     data, keep = array(input), flag("split_to_sequence", "keepdims", keepdims)
     along = resolve_axis("split_to_sequence", axis, data.ndim)
+    if isinstance(split, FromSizes):
+        split = _one_length(split, data.shape[along])
     lengths = None if split is None else known("split_to_sequence", "split", split)
     if lengths is not None and lengths.ndim:
         return list(split_into(data, ints("split_to_sequence", "split", lengths), axis=along))
@@ -183,10 +186,21 @@ def split_to_sequence(input: Array, split: Static = None, *, axis: int = 0, keep
     number = size // each
     divides = number * each == size
     if not isinstance(number, int) or not (divides or (isinstance(size, int) and isinstance(each, int))):
-        return SplitSequence(as_traced(data), each, along, keep)
+        return SplitSequence(input if isinstance(input, FromSizes) else as_traced(data), each, along, keep)
     bounded("split_to_sequence: the list of pieces", (number,), np.dtype(object).itemsize)
     pieces = split_into(data, (each,) * number + (() if divides else (size - number * each,)), axis=along)
     return list(pieces) if keep else [squeeze(piece, (along,)) for piece in pieces]
+
+
+def _one_length(split: Any, size: Dim) -> Any:
+    """The length of all pieces, where `split` has this length a symbolic number of times."""
+    lengths = only_number(split)
+    if lengths is None or split.ndim != 1:
+        return split
+    problem = f"split_to_sequence: `split` holds {lengths} {split.shape[0]} times, but the axis has size {size}"
+    if not agree(problem, split.shape[0] * lengths, size):
+        raise ShapeError(problem)
+    return np.array(lengths, object if is_symbolic(lengths) else np.int64)
 
 
 def concat_from_sequence(input_sequence: Sequence[Array], *, axis: int, new_axis: int = 0) -> Array:

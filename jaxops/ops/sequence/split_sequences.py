@@ -11,6 +11,7 @@ from jax import lax
 from jaxops.dtypes import as_traced, at_least_int32
 from jaxops.errors import BoundsError, ShapeError, SizeError, amount
 from jaxops.lazy_sequences import SplitSequence
+from jaxops.ops.common.size_tracking import repeated
 from jaxops.shapes import arithmetic
 from jaxops.static import Dim, Tracer
 
@@ -22,14 +23,14 @@ def count(pieces: SplitSequence) -> Dim:
 
 def rows(op: str, pieces: SplitSequence) -> jax.Array:
     """The arrays stacked along a new first axis. Raises SizeError if the last one may be shorter."""
-    sizes, axis = pieces.data.shape, pieces.axis
-    number = _whole(op, pieces)
+    data, axis = as_traced(pieces.data), pieces.axis
+    sizes, number = data.shape, _whole(op, pieces)
     if not pieces.keepdims:
-        return jnp.moveaxis(pieces.data, axis, 0)
-    return jnp.moveaxis(pieces.data.reshape(*sizes[:axis], number, pieces.each, *sizes[axis + 1 :]), axis, 0)
+        return jnp.moveaxis(data, axis, 0)
+    return jnp.moveaxis(data.reshape(*sizes[:axis], number, pieces.each, *sizes[axis + 1 :]), axis, 0)
 
 
-def taken(pieces: SplitSequence, position: Any) -> jax.Array:
+def taken(pieces: SplitSequence, position: Any) -> Any:
     """The array at a position. position: an integer, or traced; a traced one out of range raises no error."""
     if isinstance(position, int):
         start, length = _place(pieces, position)
@@ -37,13 +38,14 @@ def taken(pieces: SplitSequence, position: Any) -> jax.Array:
         number, position = _whole("sequence_at", pieces), at_least_int32(position)
         index = jnp.where(position < 0, position + as_traced(np.array(number, object), position.dtype), position)
         start, length = index * as_traced(np.array(pieces.each), position.dtype), pieces.each
+    data = as_traced(pieces.data)
     if isinstance(start, Tracer | jax.Array):
-        piece = lax.dynamic_slice_in_dim(pieces.data, start, length, pieces.axis)
+        piece = lax.dynamic_slice_in_dim(data, start, length, pieces.axis)
     else:
-        starts, limits = [0] * pieces.data.ndim, list(pieces.data.shape)
+        starts, limits = [0] * data.ndim, list(data.shape)
         starts[pieces.axis], limits[pieces.axis] = start, start + length
-        piece = lax.slice(pieces.data, starts, limits)
-    return piece if pieces.keepdims else lax.squeeze(piece, (pieces.axis,))
+        piece = lax.slice(data, starts, limits)
+    return repeated(pieces.data, piece if pieces.keepdims else lax.squeeze(piece, (pieces.axis,)))
 
 
 def mapped(
@@ -72,7 +74,7 @@ def mapped(
 def joined(op: str, pieces: SplitSequence, axis: int, new_axis: bool) -> jax.Array:
     """The arrays joined along an axis, or along a new one."""
     if not new_axis and axis == pieces.axis and pieces.keepdims:
-        return pieces.data
+        return as_traced(pieces.data)
     stacked = jnp.moveaxis(rows(op, pieces), 0, axis)
     if new_axis:
         return stacked

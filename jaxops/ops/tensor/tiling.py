@@ -12,6 +12,7 @@ from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.common.chosen_strings import moves_strings
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
+from jaxops.ops.common.size_tracking import repeated
 from jaxops.signature import StaticInts, Traits
 from jaxops.static import A, Array, Sizes, is_symbolic, jit_if_concrete
 
@@ -30,7 +31,7 @@ def tile(input: A, repeats: StaticInts) -> A:
     >>> tile(jnp.arange(2), (3,)).tolist()
     [0, 1, 0, 1, 0, 1]
     """
-    return _tile(input, ints("tile", "repeats", repeats, single=True))
+    return repeated(input, _tile(input, ints("tile", "repeats", repeats, single=True)))
 
 
 def _tiled_sizes(sizes: Sizes, repeats: Sizes) -> Sizes:

@@ -23,6 +23,7 @@ from jaxops.tools.export.table_limits import check_tables
 
 # JAX accepts any other name, such as "gpu", without an error, but then no device runs the program.
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+_MULTIPLE = re.compile(r"(\d+)\*[A-Za-z_]\w*")
 _COMPARISON = re.compile(r"(<=|>=|==|<|>)")
 
 
@@ -82,7 +83,7 @@ def export(
         tokens = SIZE_CONSTRAINTS.set(limits), LIMITING.set(limiting)
         try:
             exported = _exported(program, platforms, (weights, *specs, *keys))
-            _say_fixed(meanings, limits.sizes(meanings))
+            _say_limited(meanings, limits)
             return exported
         except _Learned:
             pass
@@ -137,11 +138,21 @@ def _exported(program: Callable[..., Any], platforms: Sequence[str] | None, spec
         raise open_question(subject, str(error).partition("\n")[0], [d for d in sizes if is_symbolic(d)]) from error
 
 
-def _say_fixed(meanings: Mapping[str, str], sizes: Mapping[str, Any]) -> None:
-    """Says which sizes the model fixes. meanings: the texts asked for. sizes: those of the program, both by name."""
-    for name, size in sizes.items():
-        if not is_symbolic(size) and not meanings[name].isdigit():
+def _say_limited(meanings: Mapping[str, str], limits: Limits) -> None:
+    """Says which sizes the model fixes, and which have a certain form, such as multiples of 4.
+
+    meanings: the texts asked for, by name. limits: those of the program.
+    """
+    learned = {limit.symbol for limit in limits.learned}
+    for name, size in limits.sizes(meanings).items():
+        if learned.isdisjoint(symbols_in(meanings[name])):
+            continue
+        if not is_symbolic(size):
             say(f"export: the model fixes the size '{name}' to {size}")
+            continue
+        factor = _MULTIPLE.fullmatch(str(size))
+        form = f"a multiple of {factor[1]}" if factor else f"of the form {size}"
+        say(f"export: the size '{name}' must be {form}")
 
 
 def _apart(inputs: Sequence[Value], meanings: Mapping[str, str], symbols: Sequence[str]) -> str:

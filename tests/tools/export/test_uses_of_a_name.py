@@ -2,6 +2,7 @@
 
 import logging
 
+import jax
 import numpy as np
 import onnxruntime
 import pytest
@@ -114,6 +115,34 @@ def test_what_the_file_fixes_is_said(caplog):
     with caplog.at_level(logging.INFO, "jaxops"):
         jaxops.onnx.load(proto).export(sizes={"b": 1})
     assert not any("fixes" in text for text in caplog.messages)
+
+
+ROWS_OF_FOUR = "(float[b,k] x) => (float[n,4] y)", "s = Constant<value_ints=[-1,4]>()  y = Reshape(x, s)"
+
+
+def test_a_size_that_must_be_a_multiple_is_said(caplog):
+    with caplog.at_level(logging.INFO, "jaxops"):
+        program = jaxops.onnx.load(model(*ROWS_OF_FOUR)).export()
+    assert "export: the size 'b' must be a multiple of 4" in caplog.messages
+    program = jax.export.deserialize(program.serialize())
+    for b, k in ((4, 1), (8, 3)):
+        x = np.arange(b * k, dtype=np.float32).reshape(b, k)
+        np.testing.assert_array_equal(program.call({}, x), x.reshape(-1, 4))
+    with pytest.raises(ValueError, match=r"remainder 2 when computing the value of 'b'.*shape = \(4\*b, k\)"):
+        program.call({}, np.ones((2, 2), np.float32))
+
+
+def test_a_product_that_must_be_a_multiple_can_be_asked_for(caplog):
+    loaded = jaxops.onnx.load(model(*ROWS_OF_FOUR))
+    with caplog.at_level(logging.INFO, "jaxops"):
+        program = loaded.export(sizes={"b": "b, mod(b*k, 4) == 0"})
+    assert not any("must be" in text for text in caplog.messages)
+    for b, k in ((4, 1), (2, 2), (1, 4), (6, 2), (8, 3)):
+        x = np.arange(b * k, dtype=np.float32).reshape(b, k)
+        np.testing.assert_array_equal(program.call({}, x), x.reshape(-1, 4))
+        np.testing.assert_array_equal(jax.export.deserialize(program.serialize()).call({}, x), x.reshape(-1, 4))
+    with pytest.raises(ValueError, match=r"constraint 4\*floordiv\(b\*k, 4\) == b\*k"):
+        program.call({}, np.ones((3, 1), np.float32))
 
 
 def test_a_batch_that_meets_another_axis_is_one(caplog):
