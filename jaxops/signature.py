@@ -118,12 +118,15 @@ Grows: TypeAlias = Callable[[Sequence[Any], Any, Mapping[str, Any]], bool]
 class DataSize:
     """A size that depends on data, of an operator that has a parameter `size` for a bound.
 
-    true: (inputs, attributes, results for a `size`) → the true size, if it is not above `size`. most: (inputs,
-    attributes) → its largest value for any data; None where it has none.
+    true: (inputs, attributes, results for a `size`) → the true size, if it is not above `size`; None if no result has
+    this size. most: (inputs, attributes) → its largest value for any data, None if there is none; None where it never
+    has one. measuring: (inputs, attributes) → attributes for which the operator returns more results, after its
+    outputs, that `true` reads; None where the outputs are enough.
     """
 
     true: Callable[[Sequence[Any], Mapping[str, Any], Sequence[Any]], Any]
     most: Callable[[Sequence[Any], Mapping[str, Any]], Any] | None = None
+    measuring: Callable[[Sequence[Any], Mapping[str, Any]], Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,9 @@ class Options(TypedDict, total=False):
     A Loop whose number of iterations depends on data has at most so many: its scan outputs are padded with zeros to
     this number of rows, and a loop that has not ended gives NaN and -1. Such a loop also has gradients, as has one with
     a trip count of at most 1,000. A Loop with a known number of iterations keeps it.
-    Where no output has such a size, as in `x[mask] = y` and `x[mask].mean()` of PyTorch, NonZero, Compress, Unique and
-    NonMaxSuppression need no bound under transformations and in `export`.
+    Where no output has such a size, as in `x[mask] = y` and `x[mask].mean()` of PyTorch, NonZero, Compress, Unique,
+    NonMaxSuppression, and a Loop with a trip count of at most 1,000 need no bound under transformations and in
+    `export`.
 
     static, trainable: a list of names, a dictionary from name to bool, or a function of the name that returns True,
     False, or None for the default. By default, scalars and integers are static, except for weights of layers, and all

@@ -24,7 +24,6 @@ from jaxops.openvino.versions.iteration import (
     JOIN_SLICES,
     LAST_SLICE,
     LOOP,
-    NO_ITERATION,
     SCALAR,
     SLICE_AT,
     SLICE_COUNT,
@@ -130,25 +129,13 @@ class _Iterations:
         first = self._node.inputs[1] if is_loop and conditions else ""
         finals = [reader.unused(f"{self._layer.name}/state") for _ in state]
         stacks = [reader.unused(f"{self._layer.name}/slices") for _ in scanned]
-        last = ()
-        if first and any(self._needs_last(port) for port in scanned):
-            # The condition may end the loop; if the loop has a bound, rows of padding follow the last iteration.
-            before, last = (reader.unused(f"{self._layer.name}/{what}") for what in ("no_iteration", "last_iteration"))
-            self._outside.append(Node(NO_ITERATION, "", (), (before,), {}))
-            # The next value of this state is the number of the iteration.
-            body = replace(
-                body,
-                inputs=(*body.inputs, Value(before, flags[0].dtype, ())),
-                outputs=(*body.outputs[: 1 + len(state)], flags[0], *body.outputs[1 + len(state) :]),
-            )
-            state, finals, last = [*state, before], [*finals, last], (last,)
         after = []
         for name, port in zip(self._node.outputs, leaving, strict=True):
             if not name:
                 continue
             if port in scanned:
                 stack = stacks[scanned.index(port)]
-                after.append(self._joined(name, stack, port, last if self._needs_last(port) else ()))
+                after.append(self._joined(name, stack, port))
             else:
                 after.append(Node(IDENTITY, "", (finals[next_values.index(port.internal)],), (name,), {}))
         loop = replace(
@@ -160,15 +147,11 @@ class _Iterations:
         )
         return [loop, *after]
 
-    def _needs_last(self, port: MappedPort) -> bool:
-        """Tells whether a stacked output depends on the place of the last row."""
-        return not port.attributes.get("axis") or self._slices(port)["stride"] < 0
-
-    def _joined(self, name: str, stack: str, port: MappedPort, last: tuple[str, ...]) -> Node:
+    def _joined(self, name: str, stack: str, port: MappedPort) -> Node:
         if not port.attributes.get("axis"):
-            return Node(LAST_SLICE, "", (stack, *last), (name,), {})
+            return Node(LAST_SLICE, "", (stack,), (name,), {})
         slices = self._slices(port)
-        return Node(JOIN_SLICES, "", (stack, *last), (name,), {"axis": slices["axis"], "stride": slices["stride"]})
+        return Node(JOIN_SLICES, "", (stack,), (name,), {"axis": slices["axis"], "stride": slices["stride"]})
 
     def _slices(self, port: MappedPort) -> dict[str, int]:
         """Returns the attributes of the slices of an input or output: axis, start, end, stride, part_size."""

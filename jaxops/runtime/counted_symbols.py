@@ -114,9 +114,10 @@ class CountedSymbols:
     ) -> Sequence[Any]:
         """As of `jaxops.graph.bounded_sizes.CountedSizes`."""
         size = operator.traits.data_size
+        largest = attributes["size"] if error is None else size.most(inputs, attributes) if size and size.most else None
         if error is not None:
             error.node, error.operator = error.node or node, error.operator or operator.name
-            if not (self._automatic and size and size.most):
+            if largest is None or not self._automatic:
                 raise error
         for made in self.made.values():  # one mask may be read for a Gather, and again for a ScatterND
             same = (
@@ -127,14 +128,16 @@ class CountedSymbols:
             )
             if same and all(a is b for a, b in zip(made.inputs, inputs, strict=True)):
                 return made.results
-        most = attributes["size"] if error is None else self.room(size.most(inputs, attributes))
+        most = largest if error is None else self.room(largest)
         most = max(most, 1) if isinstance(most, int) else most
-        results = call(inputs, {**attributes, "size": most})
+        measuring = size.measuring(inputs, attributes) if size and size.measuring else attributes
+        results = call(inputs, {**measuring, "size": most})
         longer = jax.eval_shape(lambda: list(call(inputs, {**attributes, "size": most + 1})))
         symbol = self.new(node, operator.label, most, error)
-        true = size and at_most(size.true(inputs, attributes, results), most)
+        true = size and size.true(inputs, measuring, results)
+        true = None if true is None else at_most(true, most)
         made = list[Any]()
-        for y, other in zip(results, longer, strict=True):
+        for y, other in zip(results[: len(longer)], longer, strict=True):
             sizes = tuple(symbol if a != b else a for a, b in zip(y.shape, other.shape, strict=True))
             made.append(y if sizes == y.shape else counted(y, true, str(symbol), sizes))
         self.made[str(symbol)] = self.made[str(symbol)]._replace(

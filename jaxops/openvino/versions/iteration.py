@@ -9,6 +9,7 @@ from jaxops import ops
 from jaxops.attributes import axis as resolve_axis
 from jaxops.errors import ArgumentError
 from jaxops.frontend.signature_operator import SignatureOperator
+from jaxops.ops.controlflow.ended_by_data import ITERATIONS
 from jaxops.ops.controlflow.looping import Body
 from jaxops.signature import ElementType, ShapeOnly, Static, operator
 from jaxops.static import Array, Dim, array, is_static, is_symbolic
@@ -54,17 +55,12 @@ def slice_at(x: Array, number: Array, *, axis: int, start: int, end: int, stride
 
 
 @operator(kind="movement", foldable=True)
-def join_slices(stacked: Array, last: Array | None = None, *, axis: int, stride: int) -> Array:
-    """Joins the slices of all iterations, the rows of `stacked`, along an axis; in reverse for a negative stride.
-
-    last: the number of the last iteration, if rows of padding may follow it; they stay at the end.
-    """
+def join_slices(stacked: Array, *, axis: int, stride: int) -> Array:
+    """Joins the slices of all iterations, the rows of `stacked`, along an axis; in reverse for a negative stride."""
     x = array(stacked)
     rank = x.ndim - 1
     along = resolve_axis("port map", axis, rank)
-    if stride < 0 and last is not None:
-        x = array(ops.gather(x, ops.sub(last, np.arange(x.shape[0])), axis=0))  # negative ones count from the end
-    elif stride < 0:
+    if stride < 0:
         x = array(ops.slice(x, [-1], [np.iinfo(np.int64).min], [0], [-1]))
     if x.shape[along + 1 : along + 2] == (1,):  # rows of one element only move
         return ops.transpose(ops.squeeze(x, (along + 1,)), perm=[*range(1, along + 1), 0, *range(along + 1, rank)])
@@ -74,15 +70,9 @@ def join_slices(stacked: Array, last: Array | None = None, *, axis: int, stride:
 
 
 @operator(kind="movement", foldable=True)
-def last_slice(stacked: Array, last: Array | None = None) -> Array:
-    """Returns the values of the last iteration. last: its number, if rows of padding may follow it."""
-    return ops.gather(stacked, np.asarray(-1) if last is None else last, axis=0)
-
-
-@operator(foldable=True)
-def no_iteration() -> Array:
-    """Returns the number of the last iteration before there is one."""
-    return np.asarray(-1)
+def last_slice(stacked: Array) -> Array:
+    """Returns the values of the last iteration."""
+    return ops.gather(stacked, np.asarray(-1), axis=0)
 
 
 @operator(kind="form", foldable=True)
@@ -97,6 +87,7 @@ def scalar(x: Array) -> Array:
     return ops.reshape(x, ())
 
 
+@operator(data_size=ITERATIONS)
 def loop(
     m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, size: Static = None, rng: Any = None
 ) -> tuple[Any, ...]:
@@ -113,7 +104,7 @@ def loop(
 IDENTITY = SignatureOperator("Identity", ops.identity)
 IF = SignatureOperator("If", ops.if_, ("cond",))
 LOOP = SignatureOperator("Loop", loop, ("M", "cond", "v_initial"), variadic=True, function=ops.loop)
-SLICE_COUNT, SLICE_AT, JOIN_SLICES, LAST_SLICE, NO_ITERATION, ITERATION_NUMBER, SCALAR = (
+SLICE_COUNT, SLICE_AT, JOIN_SLICES, LAST_SLICE, ITERATION_NUMBER, SCALAR = (
     SignatureOperator(fn.__name__, fn)
-    for fn in (slice_count, slice_at, join_slices, last_slice, no_iteration, iteration_number, scalar)
+    for fn in (slice_count, slice_at, join_slices, last_slice, iteration_number, scalar)
 )

@@ -5,7 +5,7 @@ derivative. JAX cannot differentiate `lax.while_loop` in reverse. Where the numb
 of the while loop is that of the scan.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,9 +20,39 @@ from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import StaticError
 from jaxops.kernels.custom_transpose import linear
 from jaxops.ops.common.result_sizes import bounded_like, check_counts
+from jaxops.signature import DataSize
+from jaxops.static import is_symbolic
 
 # A loop with at most so many iterations has a derivative without a `size`: that of a scan, which keeps values of each.
 DIFFERENTIATED = 1000
+
+
+def _also_counting(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the attributes of a loop with one more scan output, of ones, if it has any."""
+    body, state = attributes["body"], max(len(inputs) - 2, 0)
+
+    def counting(*inputs: Any, **context: Any) -> list[Any]:
+        return [*body(*inputs, **context), np.ones((), np.int8)]
+
+    if len(body.outputs) == 1 + state:
+        return attributes
+    counting.__dict__.update(body.__dict__)
+    return {**attributes, "body": counting}
+
+
+def _iterations(inputs: Sequence[Any], attributes: Mapping[str, Any], results: Sequence[Any]) -> Any:
+    """Returns the number of iterations: skipped ones left zeros. All count if the loop has not ended."""
+    return jnp.count_nonzero(results[-1]) if len(results) == len(attributes["body"].outputs) else None
+
+
+def _most_iterations(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> int | None:
+    limit = inputs[0]
+    known = isinstance(limit, np.ndarray) and not is_symbolic(limit) and limit.size == 1
+    return int(limit.item()) if known and 0 <= limit.item() <= DIFFERENTIATED else None
+
+
+# The number of rows of scan outputs.
+ITERATIONS = DataSize(_iterations, _most_iterations, _also_counting)
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,9 @@ from jaxops.memory import bounded
 from jaxops.ops.common.result_sizes import bounded_like, check_counts
 from jaxops.ops.controlflow.branching import if_
 from jaxops.ops.controlflow.counting import counted
-from jaxops.ops.controlflow.ended_by_data import EndedByData
+from jaxops.ops.controlflow.ended_by_data import ITERATIONS, EndedByData
 from jaxops.ops.controlflow.state import carried, condition, has_strings, rows_of, same_state, value_of
-from jaxops.signature import Static, Subgraph
+from jaxops.signature import Static, Subgraph, operator
 from jaxops.static import CUTTABLE, UNKNOWN, Dim, FromSizes, Tracer, Undecided, is_symbolic, traced_once, tracing
 
 _TRUE = np.array(True)
@@ -48,6 +48,7 @@ Body: TypeAlias = Annotated[
 ]
 
 
+@operator(data_size=ITERATIONS)
 def loop(
     m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, size: Static = None, rng: Any = None
 ) -> tuple[Any, ...]:
