@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 # The names in the text of a symbolic size.
+# A hint names at most so many inputs.
+_INPUTS_SHOWN = 4
 _SYMBOL = re.compile(r"\b(?!(?:floordiv|mod|max|min)\()[A-Za-z_]\w*")
 
 
@@ -177,7 +179,7 @@ class UnboundedError(StaticError):
     """A result whose size depends on traced data, of an operator that takes a fixed `size` for it.
 
     node, operator: the node of a loaded model that makes the result, and its operator; empty where a caller calls the
-    operator.
+    operator. inputs: the names of the model's inputs whose values decide the size; empty if all of them do.
 
     >>> import jax, jaxops as jo
     >>> try:
@@ -193,14 +195,18 @@ class UnboundedError(StaticError):
         self.args = op, text, result
         self.op, self.result = op, result
         self.operator = ""
+        self.inputs: Sequence[str] = ()
 
     def __str__(self) -> str:
         if self.node:
             hint = (
                 f"call the model outside `jax.jit`, or load(path, bounds={{{self.node!r}: n}}), which makes it "
-                f"{self.result}; {{{self.operator!r}: n}} bounds each {self.operator}, and model.cuts lists all. Or "
-                "load(path, values={name: value}) with the inputs that decide the size, if they stay the same"
+                f"{self.result}; {{{self.operator!r}: n}} bounds each {self.operator}, and model.cuts lists all"
             )
+            if self.inputs:
+                named = [f"{name!r}: value" for name in self.inputs]
+                values = ", ".join(named) if len(named) <= _INPUTS_SHOWN else "name: value"
+                hint += f". Or load(path, values={{{values}}}) fixes what decides the size, if it stays the same"
         else:
             hint = (
                 "call it outside `jax.jit`, as a loaded model does in `model(…)`, or give `size`: "

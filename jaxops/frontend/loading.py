@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from jaxops import memory
+from jaxops import memory, ops
 from jaxops.errors import ArgumentError, near
 from jaxops.frontend.extraction import Extraction
 from jaxops.frontend.needs_x64 import needs_x64
 from jaxops.frontend.options import DEFAULTS, Operators, Options
+from jaxops.frontend.signature_operator import SignatureOperator
 from jaxops.frontend.straight_through import with_straight_through
 from jaxops.garbage import garbage_later
 from jaxops.graph.blocks import with_blocks
@@ -24,6 +25,8 @@ from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.disk_cache import keep_programs
 from jaxops.runtime.fixed_inputs import with_values
 from jaxops.tools.convert.tied_parameters import Tied, untied
+
+_IDENTITY = SignatureOperator("Identity", ops.identity)
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,8 @@ def load_model(source: Any, bind: Callable[[Operators, Extraction], BoundModel],
         graph = fixed(bound.graph, {} if chosen["sizes"] is None else chosen["sizes"])
         buckets = {} if chosen["buckets"] is None else chosen["buckets"]
         graph = with_buckets(graph, buckets)
-        graph = with_bounds(graph, {} if chosen["bounds"] is None else chosen["bounds"])
+        bounds = {} if chosen["bounds"] is None else chosen["bounds"]
+        graph = with_bounds(graph, bounds, _IDENTITY)
         values = {} if chosen["values"] is None else chosen["values"]
         graph = untied(with_values(graph, values), tied)
         graph = with_straight_through(graph) if chosen["straight_through"] else graph

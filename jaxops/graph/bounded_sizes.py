@@ -12,8 +12,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from jaxops.errors import ArgumentError, near
+from jaxops.graph.liveness import live
 from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.operator import WrappedOperator
+from jaxops.graph.static_analysis import StaticInputs
 
 # An error names at most so many nodes.
 _SHOWN = 8
@@ -37,6 +39,12 @@ class CountedSizes(Protocol):
         self, node: Node, inputs: Sequence[Any], attributes: Mapping[str, Any], call: Callable[..., Sequence[Any]]
     ) -> Sequence[Any]:
         """Returns the outputs of any node. call: calls its operator for inputs, and perhaps other attributes."""
+        ...
+
+    def from_input(self, node: str, x: Any, most: int) -> Any:
+        """Returns the value of an input that sets sizes: the integers that are computed from it alone, one at a time,
+        are limited to the range from 0 to `most`, and may be sizes. node: the name of the input.
+        """
         ...
 
     def border(self, node: Node) -> "Border":
@@ -95,6 +103,19 @@ class BoundedOperator(WrappedOperator):
         )
 
 
+class BoundedInput(BoundedOperator):
+    """The identity, for an input whose value sets a size of at most the node's attribute `size`."""
+
+    foldable = False
+
+    def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
+        """The value of the input."""
+        (x,), sizes = inputs, COUNTED_SIZES.get()
+        return (
+            x if sizes is None or isinstance(x, np.ndarray) else sizes.from_input(self.node, x, attributes["size"]),
+        )
+
+
 def outputs_of(node: Node, inputs: Sequence[Any], attributes: Mapping[str, Any], rng: Any) -> Sequence[Any]:
     """The outputs of a node's operator; where data decide their size, a symbolic one if `COUNTED_SIZES` is set."""
 
@@ -105,20 +126,44 @@ def outputs_of(node: Node, inputs: Sequence[Any], attributes: Mapping[str, Any],
     return call(inputs) if sizes is None else sizes.outputs(node, inputs, attributes, call)
 
 
-def with_bounds(graph: Graph, bounds: Mapping[str, Any]) -> Graph:
+def with_bounds(graph: Graph, bounds: Mapping[str, Any], identity: Any) -> Graph:
     """Returns the graph with fixed sizes for results whose size depends on data, in subgraphs and functions too.
 
-    bounds: the name of a node → its size, or the name of an operator → the size for all its nodes without a bound.
-    Raises ArgumentError for an unknown name, a node whose result has a size that does not depend on data, and a bound
-    that is not a positive integer.
+    bounds: the name of a node → its size, or the name of an operator → the size for all its nodes without a bound, or
+    the name of an input → the largest size that its value sets. identity: the operator Identity.
+    Raises ArgumentError for an unknown name, a node whose result has a size that does not depend on data, an input that
+    sets no size, the name of both an input and a node, and a bound that is not a positive integer.
     """
     sizes = {name: _size(name, bound) for name, bound in bounds.items()}
     if not sizes:
         return graph
     nodes = list(_nodes(graph, set()))
+    sizing = _inputs_that_size(graph)
     for name in sizes:
-        _check(name, nodes)
-    return _bounded(graph, sizes, {})
+        _check(name, nodes, graph, sizing)
+    return _with_bounded_inputs(_bounded(graph, sizes, {}), {n: sizes[n] for n in sizing if n in sizes}, identity)
+
+
+def _inputs_that_size(graph: Graph) -> list[str]:
+    """Returns the names of the inputs that must be known, as their values set sizes."""
+    needs = StaticInputs().walk(live(graph))
+    integers = [v.name for v in graph.inputs if v.kind == "tensor" and v.dtype is not None and v.dtype.kind in "iu"]
+    return [name for name in integers if name in needs]
+
+
+def _with_bounded_inputs(graph: Graph, sizes: Mapping[str, int], identity: Any) -> Graph:
+    if not sizes:
+        return graph
+    renamed = {name: f"{name} (bounded)" for name in sizes}
+    entering = [
+        Node(BoundedInput(identity, name), "", (name,), (renamed[name],), {"size": size})
+        for name, size in sizes.items()
+    ]
+    nodes = [dataclasses.replace(n, inputs=tuple(renamed.get(name, name) for name in n.inputs)) for n in graph.nodes]
+    # Random numbers depend on the numbers of nodes.
+    first, numbers = len(graph.nodes), [graph.number(k) for k in range(len(graph.nodes))]
+    numbers = (*(max([*numbers, first]) + 1 + k for k in range(len(entering))), *numbers)
+    return dataclasses.replace(graph, nodes=(*entering, *nodes), numbers=numbers)
 
 
 def _size(name: str, bound: Any) -> int:
@@ -137,18 +182,26 @@ def _nodes(graph: Graph, seen: set[Graph]) -> Iterator[Node]:
                 yield from _nodes(inner, seen)
 
 
-def _check(name: str, nodes: Sequence[Node]) -> None:
+def _check(name: str, nodes: Sequence[Node], graph: Graph, sizing: Sequence[str]) -> None:
     named = [node for node in nodes if name in (node.label, node.operator.name)]
-    if any(node.operator.sized_by_data for node in named):
+    is_input = any(name == value.name for value in graph.inputs)
+    if named and is_input:
+        raise ArgumentError(f"`bounds`: '{name}' is an input and {named[0].title}; rename one of them in the file")
+    if name in sizing or any(node.operator.sized_by_data for node in named):
         return
     names = dict.fromkeys(node.label for node in nodes if node.operator.sized_by_data)
     operators = dict.fromkeys(node.operator.name for node in nodes if node.operator.sized_by_data)
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     listed = f"{', '.join(map(repr, operators))}, or the nodes {', '.join(map(repr, list(names)[:_SHOWN]))}{more}"
     allowed = f"\n  hint    bounds can have: {listed}" if names else "; no node of the model can have a bound"
+    if sizing:
+        inputs = f"the inputs {', '.join(map(repr, sizing[:_SHOWN]))}, whose values set sizes"
+        allowed = f"{allowed}, or {inputs}" if names else f"\n  hint    bounds can have: {inputs}"
+    if is_input:
+        raise ArgumentError(f"`bounds`: the value of input '{name}' sets no size{allowed}")
     if named:
         raise ArgumentError(f"`bounds`: {named[0].title} takes no bound: it does not find its size itself{allowed}")
-    close = near(name, [*names, *operators])
+    close = near(name, [*names, *operators, *sizing])
     raise ArgumentError(f"`bounds`: the model has no node and no operator '{name}'{close}{allowed}")
 
 

@@ -1,4 +1,5 @@
-"""Finds the nodes at which `runtime.compiled_pieces` will cut a graph, as far as this is certain before a call.
+"""Finds the nodes at which `runtime.compiled_pieces` will cut a graph, as far as this is certain before a call, and the
+inputs that decide a size.
 
 The cut at an If whose branches differ in sizes, or at a Loop whose state grows, is found only when a call is traced.
 """
@@ -6,6 +7,7 @@ The cut at an If whose branches differ in sizes, or at a Loop whose state grows,
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jaxops.graph.bounded_sizes import BoundedInput
 from jaxops.graph.nodes import Graph, Node
 from jaxops.signature import SHAPE_ONLY, STATIC
 
@@ -47,7 +49,8 @@ def _walk_once(graph: Graph, facts: _Facts, reasons: dict[str, str], walked: dic
             reason = _reason(node, facts_of_inputs)
             if reason:
                 reasons[node.title] = reason
-            outputs = [result_is_static(node, facts_of_inputs)] * len(node.outputs)
+            known = None if isinstance(node.operator, BoundedInput) else result_is_static(node, facts_of_inputs)
+            outputs = [known] * len(node.outputs)
         facts |= {name: fact for name, fact in zip(node.outputs, outputs, strict=False) if name and fact is not None}
     return [facts.get(value.name) for value in graph.outputs]
 
@@ -95,3 +98,33 @@ def reader_of_padding(graph: Graph, facts: Mapping[str, bool]) -> tuple[str, Nod
         static = None if node.subgraphs or node.body else result_is_static(node, inputs)
         known |= {name: static for name in node.outputs if name and static is not None}
     return None
+
+
+def inputs_that_size(graph: Graph, name: str) -> list[str]:
+    """Returns the names of the inputs from which the size of a node's result is computed. name: that of the node, which
+    may be in a subgraph or a function.
+    """
+    makers = {output: node for node in graph.nodes for output in node.outputs if output}
+    inputs = [value.name for value in graph.inputs]
+    pending = next((_sizing(node, name) for node in graph.nodes if _holds(node, name)), [])
+    read = set[str]()
+    while pending:
+        if (value := pending.pop()) in read or not value:
+            continue
+        read.add(value)
+        if value in makers:
+            node = makers[value]
+            sizes = {each for k, each in enumerate(node.inputs) if node.operator.mark(k) == SHAPE_ONLY}
+            pending += [each for each in node.uses() if each not in sizes]
+    return [each for each in inputs if each in read]
+
+
+def _holds(node: Node, name: str) -> bool:
+    return node.label == name or any(_holds(inner, name) for graph in node.nested for inner in graph.nodes)
+
+
+def _sizing(node: Node, name: str) -> list[str]:
+    """Returns the values that decide the size of a node's result; all that a node reads which holds that node."""
+    if node.label != name or node.subgraphs or node.body is not None:
+        return list(node.uses())
+    return [value for k, value in enumerate(node.inputs) if node.operator.sizes_result(k)]

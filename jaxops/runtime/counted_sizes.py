@@ -66,8 +66,9 @@ def run_counted(fn: Callable[..., Any], *arguments: Any, automatic: bool) -> Any
             raise sizes.made[symbol].unbounded()
     outer = sizes.outer(*symbolic_sizes(program.jaxpr), *(d for x in leaves for d in x.shape))
     true = {name: as_traced(np.asarray(size, object)) for name, size in outer.items()}
-    capacity = Capacity(true, {**outer, **sizes.most}, {}, frozenset(outer), differentiable=automatic)
     try:
+        rooms = sizes.rooms(program)
+        capacity = Capacity(true, {**outer, **sizes.most}, rooms, frozenset(outer), differentiable=automatic)
         results = run_padded(program, leaves, capacity)
     except UnsupportedError as error:
         raise _explained(error, sizes) from error

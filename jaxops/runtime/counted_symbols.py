@@ -7,14 +7,20 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxops.compiler.padded.counted import at_most, counted, padded
+from jaxops.compiler.primitives import symbolic_sizes
 from jaxops.dtypes import as_traced
 from jaxops.errors import JaxopsError, StaticError, UnboundedError, UnsupportedError, symbols_in
 from jaxops.graph.nodes import Node
+from jaxops.signature import SHAPE_ONLY
 from jaxops.static import Undecided, evaluated, get_opaque_trace_state, is_symbolic, static_array, symbolic_shape
 from jaxops.symbolic import bounded_by, bounds_of, numbers_of
+
+# A size with symbols of an export is tried for these numbers.
+_SAMPLES = (1, 2, 3, 7, 16, 50, 1000)
 
 
 class Made(NamedTuple):
@@ -60,6 +66,8 @@ class CountedSymbols:
         # A traced number of true elements, or what was computed from some → the same with symbols.
         self._numbers: list[tuple[Any, np.ndarray]] = []
         self._flags: list[Any] = []
+        # A traced value that inputs with a bound decide alone, and the largest number that is computed from it.
+        self._sizing: list[tuple[Any, int]] = []
 
     def outputs(
         self, node: Node, inputs: Sequence[Any], attributes: Mapping[str, Any], call: Callable[..., Sequence[Any]]
@@ -79,12 +87,37 @@ class CountedSymbols:
         if any(x is not y for x, y in zip(known, inputs, strict=True)):
             if all(x is None or isinstance(x, np.ndarray) for x in known):
                 with suppress(JaxopsError, Undecided):
-                    self._numbers += zip(outputs, call(known), strict=True)
+                    pairs = [(y, s) for y, s in zip(outputs, call(known), strict=True) if isinstance(s, np.ndarray)]
+                    self._numbers += pairs
+                    if pairs:
+                        return outputs
         elif self._counts(node, inputs, outputs):
-            symbol = self.new(node.label, node.operator.label, inputs[0].size, None)
-            counted(outputs[0], outputs[0].reshape(()), str(symbol), outputs[0].shape)
-            self._numbers.append((outputs[0], np.full(outputs[0].shape, symbol, object)))
-        return outputs
+            self._number(node.label, node.operator.label, outputs[0], inputs[0].size)
+            return outputs
+        most = self._most_of_inputs(node, inputs)
+        return outputs if most is None else [self.from_input(node.label, y, most, node.operator.label) for y in outputs]
+
+    def _number(self, node: str, label: str, x: Any, most: int) -> None:
+        """Gives a traced integer, an array of one element, a symbol."""
+        symbol = self.new(node, label, most, None)
+        counted(x, x.reshape(()), str(symbol), x.shape)
+        self._numbers.append((x, np.full(x.shape, symbol, object)))
+
+    def from_input(self, node: str, x: Any, most: int, label: str = "an input") -> Any:
+        """As of `jaxops.graph.bounded_sizes.CountedSizes`."""
+        if isinstance(x, jax.Array) and x.size == 1 and np.issubdtype(x.dtype, np.integer):
+            x = jnp.clip(x, 0, most)
+            self._number(node, label, x, most)
+        self._sizing.append((x, most))
+        return x
+
+    def _most_of_inputs(self, node: Node, inputs: Sequence[Any]) -> int | None:
+        """Returns the largest number that a node may compute from inputs with a bound; None if it reads other data."""
+        read = [x for k, x in enumerate(inputs) if x is not None and node.operator.mark(k) != SHAPE_ONLY]
+        bounds = [next((most for value, most in self._sizing if value is x), None) for x in read]
+        others = [x for x, most in zip(read, bounds, strict=True) if most is None]
+        known = all(isinstance(x, np.ndarray) or self._symbolic(x) is not x for x in others)
+        return max((most for most in bounds if most is not None), default=None) if known else None
 
     def _symbolic(self, value: Any) -> Any:
         return next((self.with_equal(symbols) for traced, symbols in self._numbers if traced is value), value)
@@ -162,6 +195,30 @@ class CountedSymbols:
         """Returns the largest number that a size can be."""
         return evaluated(size, self.outer(size) | self.most) if is_symbolic(size) else size
 
+    def rooms(self, program: Any) -> dict[Any, int]:
+        """Returns the largest numbers of those sizes in a closed jaxpr that are larger for fewer elements, as that of
+        the rest of an axis is.
+
+        Raises UnsupportedError where symbols of the program around this one are in such a size.
+        """
+        rooms = dict[Any, int]()
+        for size in symbolic_sizes(program.jaxpr):
+            symbols = symbols_in(size)
+            outer = [symbol for symbol in symbols if symbol not in self.made]
+            for number in _SAMPLES if outer else (0,):
+                around = dict.fromkeys(outer, number)
+                most = {s: _at(self.most[s], number) for s in symbols if s in self.made}
+                numbers = numbers_of(size, {s: range(n, n + 1) for s, n in around.items()} | _ranges(0, most))
+                room = numbers_of(size, {s: range(n, n + 1) for s, n in (around | most).items()})
+                if numbers is None or room is None or numbers.max() <= room.max():
+                    continue
+                if outer:
+                    raise UnsupportedError(
+                        f"the size {size} may be larger for fewer elements, so it has no largest one"
+                    )
+                rooms[size] = int(numbers.max())
+        return rooms
+
     def outer(self, *sizes: Any) -> dict[str, Any]:
         """Returns the symbols of the program around this one, by name."""
         names = [name for name in symbols_in(*sizes) if name not in self.made]
@@ -172,8 +229,17 @@ class CountedSymbols:
             if not any(symbol in self.made for symbol in symbols_in(size)):
                 return self._outer(size)
             return None if least else (0 if str(size) in self.made else -np.inf, np.inf)
-        numbers = numbers_of(size, {symbol: range(least, most + 1) for symbol, most in self.most.items()})
+        numbers = numbers_of(size, _ranges(least, self.most))
         return None if numbers is None else (int(numbers.min()), int(numbers.max()))
+
+
+def _ranges(least: int, most: Mapping[str, int]) -> dict[str, range]:
+    return {symbol: range(least, number + 1) for symbol, number in most.items()}
+
+
+def _at(most: Any, number: int) -> int:
+    """Returns the largest number of elements if each symbol of an export is this number."""
+    return evaluated(most, dict.fromkeys(symbols_in(most), number)) if is_symbolic(most) else most
 
 
 class Border:

@@ -9,7 +9,8 @@ from typing import Any
 import jax
 
 from jaxops.compiler.part_of_program import as_one_operation, may_be_one_operation
-from jaxops.errors import BOTH_BRANCHES, ShapeError, SignatureError, describe
+from jaxops.errors import BOTH_BRANCHES, ShapeError, SignatureError, UnboundedError, describe
+from jaxops.graph.data_dependence import inputs_that_size
 from jaxops.graph.interpreter import is_long
 from jaxops.graph.liveness import Parts
 from jaxops.graph.nodes import Graph, Tensor, Value
@@ -162,6 +163,10 @@ class ModelFunction:
             part, operands = (graph, values) if outputs or tracing() else self._host_parts.divide(graph, values)
             try:
                 results = self.runner.call(part, operands, weights, rng, fast_inputs=fast_inputs)
+            except UnboundedError as error:
+                deciding = inputs_that_size(graph, error.node)
+                error.inputs = deciding if len(deciding) < len(graph.inputs) else ()
+                raise
             except (ShapeError, SignatureError) as error:
                 deciding = self._binder.deciding
                 if deciding and BOTH_BRANCHES in getattr(error, "__notes__", ()):

@@ -61,10 +61,56 @@ def test_a_size_that_depends_on_data():
     with pytest.raises(UnboundedError) as caught:
         jax.jit(net.apply)({}, x, edges)
     text = str(caught.value)
-    for hint in ("bounds={'i': n}", "{'NonZero': n} bounds each NonZero", "model.cuts", "values={name: value}"):
+    for hint in ("bounds={'i': n}", "{'NonZero': n} bounds each NonZero", "model.cuts"):
         assert hint in text
+    hint = "Or load(path, values={'edges': value}) fixes what decides the size, if it stays the same"
+    assert text.endswith(hint)
     fixed = load(FOUND, values={"edges": edges})
     assert jax.jit(jax.grad(lambda x: fixed.apply({}, x).sum()))(x).tolist() == [1, 0, 1]
+
+
+GRAPH_NETWORK = """main (float[N,2] x, int64[2,E] edges, int64[E] kinds, bool c) => (float[A,2] y) {
+    one = Constant<value = int64 {1}>() from = Gather<axis = 0>(edges, zero) to = Gather<axis = 0>(edges, one)
+    own = Equal(from, to) of_kind = Greater(kinds, zero) both = Or(own, of_kind) n = Shape(x)
+    SIZED
+}"""
+# The node inside another one reads more than what decides the size.
+SIZED = [
+    ("k = Compress<axis = 0>(from, both) y = Gather(x, k)", "'edges': value, 'kinds': value"),
+    ("k = Compress<axis = 0>(from, own) y = Gather(x, k)", "'edges': value"),
+    ("k = loc.kept(from, of_kind) y = Gather(x, k)", "'edges': value, 'kinds': value"),
+    (
+        """k = If(c) <then_branch = t () => (int64[K] a) { a = Compress<axis = 0>(from, own) },
+            else_branch = e () => (int64[L] b) { b = Identity(from) }> y = Gather(x, k)""",
+        "'edges': value, 'c': value",
+    ),
+]
+
+
+@pytest.mark.parametrize(("nodes", "values"), SIZED)
+def test_a_derivative_names_the_inputs_that_decide_a_size(nodes, values):
+    proto = model(
+        GRAPH_NETWORK.replace("SIZED", nodes),
+        imports=', "loc" : 1',
+        functions="""<opset_import: ["" : 18], domain: "loc"> kept (v, m) => (w) { w = Compress<axis = 0>(v, m) }""",
+        initializers={"zero": np.array(0)},
+    )
+    net = load(proto)
+    x, edges, kinds = np.ones((3, 2), np.float32), np.array([[0, 1], [0, 2]]), np.array([0, 1])
+    with pytest.raises(UnboundedError) as caught:
+        jax.jit(jax.grad(lambda x, edges, kinds, c: net(x, edges, kinds, c).sum()))(x, edges, kinds, True)
+    assert f"load(path, values={{{values}}}) fixes" in str(caught.value)
+    fixed = load(proto, values={"edges": edges, "kinds": kinds, "c": True})
+    kept = fixed(x)
+    gradient = jax.jit(jax.grad(lambda x: fixed(x).sum()))(x)
+    assert gradient.sum() == kept.size
+
+
+def test_inputs_that_all_decide_a_size_cannot_be_fixed():
+    proto = model("main (float[N] x) => (int64[1,M] y) { y = NonZero(x) }")
+    with pytest.raises(UnboundedError) as caught:
+        jax.jit(load(proto).apply)({}, np.ones(3, np.float32))
+    assert str(caught.value).endswith("and model.cuts lists all")
 
 
 def test_an_operand_that_must_be_known():

@@ -63,6 +63,7 @@ CONSUMERS = {
                           else_branch = e () => (float b) { b = Identity(seven) }>""",
     "counted": """r30 = Reshape(m, minus) c30 = Cast<to = 7>(r30) n30 = ReduceSum<keepdims = 1>(c30)
         e30 = Expand(seven, n30) counted = ScatterND(v, idx, e30)""",
+    "rest": "n31 = Shape(i) r31 = Slice(source, n31, end) rest = ReduceSum<keepdims = 0>(r31)",
 }
 VALUES = {
     **{"zero": [0], "one": [1], "two": [2], "three": [3], "minus": [-1], "end": [2**62], "begin": [-(2**62)]},

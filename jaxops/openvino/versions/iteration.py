@@ -9,7 +9,6 @@ from jaxops import ops
 from jaxops.attributes import axis as resolve_axis
 from jaxops.errors import ArgumentError
 from jaxops.frontend.signature_operator import SignatureOperator
-from jaxops.ops.controlflow.ended_by_data import ITERATIONS
 from jaxops.ops.controlflow.looping import Body
 from jaxops.signature import ElementType, ShapeOnly, Static, operator
 from jaxops.static import Array, Dim, array, is_static, is_symbolic
@@ -87,7 +86,6 @@ def scalar(x: Array) -> Array:
     return ops.reshape(x, ())
 
 
-@operator(data_size=ITERATIONS)
 def loop(
     m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, size: Static = None, rng: Any = None
 ) -> tuple[Any, ...]:
