@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxops.shown_text import clean
+
 # The names in the text of a symbolic size.
 # A hint names at most so many inputs.
 _INPUTS_SHOWN = 4
@@ -24,6 +26,8 @@ def symbols_in(*sizes: Any) -> list[str]:
 class JaxopsError(Exception):
     """Any error that jaxops raises on purpose: the base of all the classes here.
 
+    Names of files in its text and notes are shown by `clean`, so that none controls a terminal.
+
     >>> import jaxops as jo
     >>> try:
     ...     jo.reshape(np.zeros(6), (4, 2))
@@ -31,6 +35,15 @@ class JaxopsError(Exception):
     ...     print(type(error).__name__)
     ShapeError
     """
+
+    def __str__(self) -> str:
+        return clean(self._text(), keep="\n")
+
+    def _text(self) -> str:
+        return super().__str__()
+
+    def add_note(self, note: str) -> None:
+        super().add_note(clean(note, keep="\n"))
 
 
 class ShapeError(JaxopsError, ValueError):
@@ -79,7 +92,7 @@ class SizeError(ShapeError):
         self.example: Mapping[str, int] = {}
         self.apart = ""
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         if not self.symbols:
             return self.problem
         shown = symbols_in(self.problem, self.needs)
@@ -167,7 +180,7 @@ class StaticError(JaxopsError, TypeError):
         super().__init__(text, hint)
         self.text, self.hint, self.node = text, hint, ""
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         of_model = (
             "call the model outside `jax.jit`: model(…) computes the value first, and then runs the rest; if it "
             "follows from inputs that stay the same, load(path, values={name: value}) fixes them"
@@ -197,7 +210,7 @@ class UnboundedError(StaticError):
         self.operator = ""
         self.inputs: Sequence[str] = ()
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         if self.node:
             hint = (
                 f"call the model outside `jax.jit`, or load(path, bounds={{{self.node!r}: n}}), which makes it "
@@ -346,32 +359,6 @@ def _short(element: Any) -> str:
 
 def _is_sequence(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(hasattr(item, "dtype") for item in value)
-
-
-def clean(text: object, *, keep: str = "") -> str:
-    r"""Text from a file as it is shown: what does not print is written as Python writes it, so that no name controls a
-    terminal, breaks an SVG, or looks like another one.
-
-    These are control characters, marks of direction, separators of lines, halves of surrogate pairs. keep: characters
-    that stay, such as the newlines of a text of several lines.
-
-    >>> print(clean("conv\n\x1b[1m"), clean("批 × é"))
-    conv\n\x1b[1m 批 × é
-    """
-    plain = str(text)
-    if plain.isprintable():
-        return plain
-    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in plain)
-
-
-def one_line(text: str, longest: int) -> str:
-    """Text from a file as a line of at most so many characters, control characters as Python writes them.
-
-    >>> one_line("conv\\n\\x1b[1m", 99), one_line("encoder.layer.0", 8)
-    ('conv\\\\n\\\\x1b[1m', 'encoder…')
-    """
-    line = clean(text[: longest + 1])
-    return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
 def near(name: str, names: Iterable[str]) -> str:

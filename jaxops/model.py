@@ -17,7 +17,7 @@ from jaxops.graph.nodes import Graph, Tensor
 from jaxops.graph.origin import Origin
 from jaxops.graph.parameters import Choice, prepare, renamed
 from jaxops.graph.static_analysis import StaticInputs, marked_inputs
-from jaxops.memory import LIMIT
+from jaxops.memory import LIMIT, max_bytes
 from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.model_structure import ModelStructure, again, register_model
 from jaxops.runtime.parameter_values import GivenWeights, Weights, matched
@@ -294,7 +294,8 @@ class Model(StateMethods, Inspection):
         ['.jaxops.sha256', '__init__.py', 'params.safetensors']
         """
         weights = self._own_or("to_python", params)
-        to_python(folder, self.graph, self._formals, weights, self._description, x64=self.x64, overwrite=overwrite)
+        with max_bytes(self._function.runner.max_bytes):
+            to_python(folder, self.graph, self._formals, weights, self._description, x64=self.x64, overwrite=overwrite)
 
     @explained
     @under_its_x64

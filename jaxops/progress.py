@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from jaxops.errors import one_line
+from jaxops.shown_text import one_line
 
 # Seconds until something is drawn, and between two pictures of it in a terminal and in a notebook.
 _DELAY, _IN_TERMINAL, _IN_NOTEBOOK = 2.0, 0.1, 1.0

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import jax
@@ -16,6 +17,7 @@ from onnx import TensorProto, helper
 
 import jaxops.microsoft
 import jaxops.onnx
+import jaxops.openvino
 from jaxops import memory, ops
 from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError, TooLargeError
 
@@ -221,6 +223,8 @@ OF_STRINGS = {
     "constant_of_shape": lambda: ops.constant_of_shape((10**9,), value=np.array(["ab"], object)),
     "expand": lambda: ops.expand(np.array(["ab"], object), (10**9,)),
     "string_concat: the characters": lambda: ops.string_concat(STRINGS, np.full((1000, 1), "c" * 2000, object)),
+    "cast: the strings": lambda: ops.cast(np.zeros(10**5), to=str),
+    "cast: the numbers": lambda: ops.cast(np.full(2 * 10**5, "1.5", object), to=np.float32),
     "string_split": lambda: ops.string_split(np.array(["a " * 1000, *["b"] * 1000], object)),
     "tokenizer": lambda: jaxops.microsoft.tokenizer(
         np.array(["a " * 1000, *["b"] * 1000], object), mark=0, mincharnum=1, pad_value="", separators=(" ",)
@@ -232,6 +236,41 @@ OF_STRINGS = {
 def test_strings_are_bounded(op):
     with memory.max_bytes(5 << 20), pytest.raises(TooLargeError, match=rf"^{op}.*`max_bytes` is 5 MiB"):
         OF_STRINGS[op]()
+
+
+TABLES = {
+    "resize: the weights": lambda x: ops.resize(x, None, None, (3,), mode="linear", antialias=1),
+    "interpolate: the weights": lambda x: jaxops.openvino.opset(11).Interpolate(
+        x, np.array([300]), mode="bilinear_pillow", shape_calculation_mode="sizes"
+    ),
+    "pad: the list of indices": lambda x: ops.pad(x, (0, 10**7), mode="reflect"),
+}
+
+
+@pytest.mark.parametrize("op", TABLES)
+def test_tables_of_what_is_traced_are_bounded(op):
+    """A program that is only traced may run elsewhere, but its constants are made here."""
+    with memory.max_bytes(5 << 20), pytest.raises(TooLargeError, match=rf"^{op}.*`max_bytes` is 5 MiB"):
+        jax.eval_shape(TABLES[op], jax.ShapeDtypeStruct((10**6,), np.float32))
+
+
+def test_a_package_is_written_under_the_limit_of_the_model(tmp_path):
+    nodes = [helper.make_node("Pad", ["x", "n"], ["y"], mode="reflect")]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
+        [onnx.ValueInfoProto(name="y")],
+        [helper.make_tensor("n", TensorProto.INT64, [2], [0, 10**6])],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    model = jaxops.onnx.load(made, max_bytes=1 << 20)
+    tracemalloc.start()
+    model.to_python(tmp_path / "package")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "jo.pad(x, " in (tmp_path / "package" / "__init__.py").read_text()
+    assert peak < 4 << 20
 
 
 def test_doubled_strings_are_bounded_and_messages_short():

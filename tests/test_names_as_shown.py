@@ -1,5 +1,6 @@
 """Names of a file as they are shown: in text, in tables, in pictures, by the command line; none controls a terminal."""
 
+import traceback
 from xml.etree import ElementTree
 
 import numpy as np
@@ -8,7 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import jaxops.onnx
 from jaxops.command_line import main
-from jaxops.errors import clean
+from jaxops.errors import ArgumentError, JaxopsError
+from jaxops.shown_text import clean
 
 F = np.float32
 WORST = "\x1b[2J\x1b]0;t\x07\r\n\x9b31m\x00\u202e\u2028<&\"'>]]>\ufffe[red]批"
@@ -92,6 +94,33 @@ def test_the_command_line(tmp_path, capsys, command):
 def test_an_error_of_the_command_line(tmp_path, capsys):
     assert main(["show", str(written(tmp_path, WORST))]) == 1
     check(capsys.readouterr().err)
+
+
+def test_errors_and_notes(tmp_path):
+    with pytest.raises(JaxopsError) as caught:
+        jaxops.onnx.load(written(tmp_path, WORST))
+    check(str(caught.value))
+    model = jaxops.onnx.load(written(tmp_path))
+    with pytest.raises(JaxopsError) as caught:
+        model(np.ones((2, 4), F), np.True_, np.ones(2, bool))
+    check(str(caught.value))
+    error = ArgumentError(WORST)
+    error.add_note(WORST)
+    check("".join(traceback.format_exception_only(error)))
+
+
+def test_warnings():
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Concat", [f"{WORST}x", "z"], ["y"], axis=0)],
+        "g",
+        [info(f"{WORST}x", 1, [f"{WORST}n"]), info("z", 1, [f"{WORST}n"])],
+        [info("y", 1, None)],
+    )
+    model = jaxops.onnx.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    with pytest.warns(UserWarning, match="the model runs with both") as caught:
+        model(np.ones(2, F), np.ones(3, F))
+    check(str(caught[0].message))
 
 
 def test_text_that_is_not_cleaned_would_be_noticed():

@@ -12,7 +12,8 @@ from importlib.metadata import version
 from jaxops import __version__
 from jaxops.command_line import inspecting, listing, running, writing
 from jaxops.command_line.shared import require
-from jaxops.errors import JaxopsError, clean
+from jaxops.errors import JaxopsError
+from jaxops.shown_text import clean
 
 _EPILOG = """
 examples:

@@ -11,8 +11,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxops.errors import ArgumentError, PathError, UnsupportedError, amount, clean, install
+from jaxops.errors import ArgumentError, PathError, UnsupportedError, amount, install
 from jaxops.progress import progress
+from jaxops.shown_text import clean
 from jaxops.tools.inspect.tables import Report, Table
 
 # Shows the progress of a slow step on a terminal.

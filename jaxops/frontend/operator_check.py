@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from jaxops.errors import amount, clean
+from jaxops.errors import amount
+from jaxops.shown_text import clean
 
 Status = Literal["function", "body", "local", "missing"]
 _SHOWN: dict[Status, str] = {

@@ -28,6 +28,7 @@ from jaxops.graph.bounded_sizes import COUNTED_SIZES, outputs_of
 from jaxops.graph.nodes import Graph, Node
 from jaxops.memory import bounded_operands, bounded_results
 from jaxops.opaque import Deferred
+from jaxops.shown_text import clean
 from jaxops.signature import SHAPE_ONLY
 from jaxops.static import UNKNOWN, StaticValue, Undecided, is_concrete, is_symbolic, tracing
 
@@ -297,10 +298,10 @@ def _subgraph(runs: Any, graph: Graph, params: Any, values: Any, *inputs: Any, r
 def _context(node: Node, inputs: Sequence[Any]) -> str:
     """The note of an error with its node: name, operator, opset and operands."""
     formals = node.operator.formals
-    lines = [f"in node '{node.label}' ({node.operator.label})"]
+    lines = [f"in node '{clean(node.label)}' ({clean(node.operator.label)})"]
     for position, (name, value) in enumerate(zip(node.inputs, inputs, strict=True)):
         formal = formals[min(position, len(formals) - 1)] if formals else str(position)
-        lines.append(f"  {formal:<7} '{name}' {describe(value)}")
+        lines.append(f"  {formal:<7} '{clean(name)}' {describe(value)}")
     return "\n".join(lines)
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from jaxops.errors import clean
+from jaxops.shown_text import clean
 
 # The smallest and the largest size of an axis; None if there is no largest size.
 Limits: TypeAlias = tuple[int, int | None]

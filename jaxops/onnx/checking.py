@@ -43,17 +43,18 @@ class _Counting:
         self.functions = source.functions
         self.counts: Counter[Row] = Counter()  # how often each row occurs; `Check.of` writes it into the row
         self.walked: set[OperatorName] = set()
-        types = {value.name: value.dtype for value in source.graph.inputs if value.kind == "tensor"}
-        types |= {name: tensor.dtype for name, tensor in source.graph.initializers.items()}
-        self.graph(source.graph, source.opsets, {name: dtype for name, dtype in types.items() if dtype is not None})
+        self.graph(source.graph, source.opsets, {})
 
-    def graph(self, graph: Graph, opsets: Mapping[str, int], types: dict[str, np.dtype] | None = None) -> None:
-        """types: the known element types of tensors, which each node adds to."""
-        types = {} if types is None else types
+    def graph(self, graph: Graph, opsets: Mapping[str, int], outer: Mapping[str, np.dtype]) -> None:
+        """outer: the known element types of tensors that the graph may capture."""
+        declared = {value.name: value.dtype for value in graph.inputs if value.kind == "tensor"}
+        declared |= {name: tensor.dtype for name, tensor in graph.initializers.items()}
+        types = {name: dtype for name, dtype in outer.items() if name not in graph.defined}
+        types |= {name: dtype for name, dtype in declared.items() if dtype is not None}
         for node in graph.nodes:
             self.node(node, opsets, types)
             for inner in node.subgraphs.values():
-                self.graph(inner, opsets)
+                self.graph(inner, opsets, types)
 
     def node(self, node: Node, opsets: Mapping[str, int], types: dict[str, np.dtype]) -> None:
         asked: OperatorName = node.operator
@@ -107,7 +108,7 @@ class _Counting:
     def function(self, name: OperatorName, called: Function) -> None:
         if name not in self.walked:
             self.walked.add(name)
-            self.graph(called.graph, called.opsets)
+            self.graph(called.graph, called.opsets, {})
 
     def add(self, asked: OperatorName, version: int | None, status: Status, hint: str = "") -> None:
         self.counts[Row(asked.name, asked.domain or "ai.onnx", version, 0, status, hint)] += 1

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from jaxops import ops
 from jaxops.graph.nodes import Graph, Node
 from jaxops.shapes.nn.unpooling import unpooled
+from jaxops.shown_text import clean
 
 
 def warn_of_disputed(graph: Graph) -> None:
@@ -13,9 +14,10 @@ def warn_of_disputed(graph: Graph) -> None:
     labels = [node.label for inner in _graphs(graph, set()) for node in inner.nodes if _is_disputed(inner, node)]
     if labels:
         warnings.warn(
-            f"MaxUnpool '{labels[0]}'{f' and {len(labels) - 1} more' if len(labels) > 1 else ''}: if `output_shape` "
-            "is larger than the shape inferred from the input, indices are positions in the inferred shape, as in the "
-            "test suite of the standard; in its text and in onnxruntime they are positions in `output_shape`",
+            f"MaxUnpool '{clean(labels[0])}'{f' and {len(labels) - 1} more' if len(labels) > 1 else ''}: "
+            "if `output_shape` is larger than the shape inferred from the input, indices are positions in the inferred "
+            "shape, as in the test suite of the standard; in its text and in onnxruntime they are positions in "
+            "`output_shape`",
             stacklevel=7,
         )
 

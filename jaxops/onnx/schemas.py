@@ -210,15 +210,21 @@ class OnnxSchema(Schema):
 
     def check_kind(self, attribute: Attribute, value: Any) -> None:
         """Raises ArgumentError for a value that is not of the kind that the schema gives an attribute."""
-        kind, subject = attribute.kind, f"{self.name}-{self.since}: attribute `{attribute.name}` is {value!r}"
+        kind = attribute.kind
+
+        def problem(needed: str) -> ArgumentError:
+            shown = "a graph" if hasattr(value, "nodes") else repr(value)  # the text of a graph may have any length
+            subject = f"{self.name}-{self.since}: attribute `{attribute.name}`"
+            return ArgumentError(f"{subject} is {shown}; it must be {needed}")
+
         if kind == "GRAPH" and not hasattr(value, "nodes"):
-            raise ArgumentError(f"{subject}; it must be of type {kind}")
+            raise problem(f"of type {kind}")
         expected = _KINDS.get(kind.removesuffix("S"), (object,))
         items = value if kind.endswith("S") else (value,)
         if kind.endswith("S") and (isinstance(value, str) or not isinstance(value, Sequence | np.ndarray)):
-            raise ArgumentError(f"{subject}; it must be a sequence ({kind})")
+            raise problem(f"a sequence ({kind})")
         if not all(issubclass(python_type, expected) for python_type in set(map(type, items))):
-            raise ArgumentError(f"{subject}; it must be of type {kind}")
+            raise problem(f"of type {kind}")
 
     def is_list(self, type_name: str) -> bool:
         """True for a sequence, and for an optional, which may hold one."""

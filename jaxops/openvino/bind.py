@@ -17,6 +17,7 @@ from jaxops.graph.node_order import check_subgraph, in_order
 from jaxops.graph.nodes import Graph, Node
 from jaxops.openvino.registry import Operator, find
 from jaxops.openvino.schemas import EVERY_NUMBER, EVERY_TYPE, OpenVinoSchema, opset_of, read_attribute
+from jaxops.shown_text import clean
 
 # Attributes for other programs, which a file may have on layers of any type.
 _SKIPPED = {"old_api_map_element_type", "old_api_map_order"}
@@ -73,9 +74,9 @@ class _Binder:
     def report(self) -> None:
         self.missing.report(self.where, "layer")
         if self.skipped:
+            names = ", ".join(self.skipped)
             warnings.warn(
-                f"{self.where}: attributes that the operations do not have are skipped: {', '.join(self.skipped)}",
-                stacklevel=2,
+                clean(f"{self.where}: attributes that the operations do not have are skipped: {names}"), stacklevel=2
             )
 
     def graph(self, graph: Graph, outer: frozenset[str]) -> Graph:

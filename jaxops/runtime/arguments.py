@@ -27,6 +27,7 @@ from jaxops.graph.nodes import Value
 from jaxops.lazy_sequences import SplitSequence
 from jaxops.memory import bounded_operands
 from jaxops.opaque import ChosenStrings, Deferred
+from jaxops.shown_text import clean
 from jaxops.static import FromSizes, StaticValue, Tracer, is_concrete, is_static, is_symbolic, tracing
 
 
@@ -106,7 +107,9 @@ class InputBinder:
 def unlike(symbol: str, one: tuple[str, int], other: tuple[str, int]) -> str:
     """Returns the warning about a symbolic size with two values. one, other: an input and its size."""
     (first, size), (second, other_size) = one, other
-    return f"the size '{symbol}' is {size} in input '{first}', but {other_size} in '{second}'; the model runs with both"
+    return clean(
+        f"the size '{symbol}' is {size} in input '{first}', but {other_size} in '{second}'; the model runs with both"
+    )
 
 
 def to_outputs(outputs: Sequence[Any], formals: Sequence[Value], arguments: Any) -> Any:

@@ -26,6 +26,7 @@ from jaxops.graph.interpreter import unwrap
 from jaxops.graph.nodes import Graph, Value
 from jaxops.lazy_sequences import SplitSequence
 from jaxops.runtime.counted_sizes import run_graph_counted
+from jaxops.shown_text import clean
 from jaxops.static import Sizes, StaticValue, Undecided, is_symbolic, symbolic_shape
 from jaxops.symbolic import bounded_by, numbers_of
 
@@ -121,7 +122,7 @@ def run_in_buckets(
             except (ShapeError, Undecided) as error:
                 if all(size.least == size.most for size in ranges):
                     raise
-                served, reason = _text(ranges), str(error).splitlines()[0]
+                served, reason = clean(_text(ranges)), clean(str(error).splitlines()[0])
                 warnings.warn(f"buckets: no program serves {served}, so each half gets its own: {reason}", stacklevel=2)
                 halved.add(kind)
         ranges = tuple(_half(size, sizes[size.name][1]) for size in ranges)

@@ -16,7 +16,7 @@ ARRAYS = {"jax", "numpy", "ml_dtypes"}
 BASE = {
     *("jaxops.errors", "jaxops.memory", "jaxops.static", "jaxops.symbolic", "jaxops.attributes", "jaxops.dtypes"),
     *("jaxops.signature", "jaxops.signature_errors", "jaxops.opaque", "jaxops.host", "jaxops.file_replacement"),
-    *("jaxops.lazy_array", "jaxops.lazy_sequences"),
+    *("jaxops.lazy_array", "jaxops.lazy_sequences", "jaxops.shown_text"),
 }
 FRONT_END = {"jaxops.graph", "jaxops.frontend"} | BASE
 
@@ -35,12 +35,13 @@ ALLOWED = {
     "jaxops.ml": {"jaxops.ops"},
     "jaxops.preview": {"jaxops.ops"},
     "jaxops.training": {"jaxops.ops"},
-    "jaxops.errors": {"numpy"},
+    "jaxops.errors": {"numpy", "jaxops.shown_text"},
+    "jaxops.shown_text": set(),
     "jaxops.garbage": set(),
     "jaxops.memory": {"numpy", "jaxops.errors"},
     "jaxops.host": set(),
     "jaxops.file_replacement": {"jaxops.errors"},
-    "jaxops.progress": {"rich", "IPython", "jaxops.errors"},
+    "jaxops.progress": {"rich", "IPython", "jaxops.shown_text"},
     "jaxops.static": {"jax", "numpy", "jaxops.errors", "jaxops.memory"}
     | {f"jax._src.{module}.register_exclusion" for module in ("source_info_util", "traceback_util")},
     "jaxops.signature": {"jaxops.static"},

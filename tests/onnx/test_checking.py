@@ -160,3 +160,26 @@ def test_an_element_type_that_an_operator_lacks():
     assert "1 operator with 1 node is missing" in str(check(late))
     fits = build(node("Cast", ["x"], ["b"], to=TensorProto.FLOAT), node("Add", ["x", "b"], ["y"]))
     assert not check(fits).missing
+
+
+def test_an_element_type_that_an_operator_lacks_in_a_subgraph():
+    inner = branch(node("Relu", ["b"], ["r"]))
+    shadowing = helper.make_graph(
+        [node("Relu", ["b"], ["r"])], "branch", [], [info("r", None)], [tensor(np.zeros(2, np.float32), "b")]
+    )
+
+    def choosing(one, other):
+        return build(
+            node("Cast", ["x"], ["b"], to=TensorProto.BOOL),
+            node("If", ["c"], ["y"], then_branch=one, else_branch=other),
+            inputs=[info("x", ["N"]), info("c", [], TensorProto.BOOL)],
+        )
+
+    (row,) = check(choosing(inner, shadowing)).missing
+    assert (row.operator, row.count, row.hint[:22]) == ("Relu", 1, "input 0 `X` is bool[…]")
+    assert not check(choosing(shadowing, shadowing)).missing
+    body = function(
+        "F", ["a"], node("Cast", ["a"], ["b"], to=TensorProto.BOOL), node("Relu", ["b"], ["r"]), outputs=["r"]
+    )
+    (row,) = check(build(node("F", ["x"], ["y"], domain="loc"), opsets=IMPORTS, functions=[body])).missing
+    assert row.operator == "Relu"

@@ -135,3 +135,21 @@ def test_subgraphs_cannot_be_opened():
         functions.append((f"f{i}", ["x", "c"], ["y"], body, []))
     with pytest.raises(UnsupportedError, match=r"f\d+: with the functions .* nested .* levels deep; the limit is 100"):
         jaxops.onnx.load(model(functions, [node("f109", ["x", "c"], ["y"])], ("x", "c")))
+
+
+def test_branches_that_call_functions_twice_load_fast():
+    """40 functions, each of which calls the next one in both branches of an If: 2^40 nodes."""
+
+    def call(k, result):
+        inner = node(f"f{k}", ["q", "a"], [result])
+        return helper.make_graph([inner], result, [], [onnx.ValueInfoProto(name=result)])
+
+    functions = [("f0", ["q", "a"], ["b"], [node("Neg", ["a"], ["b"])], [])]
+    for k in range(40):
+        both = node("If", ["q"], ["b"], then_branch=call(k, "u"), else_branch=call(k, "v"))
+        functions.append((f"f{k + 1}", ["q", "a"], ["b"], [both], []))
+    proto = model(functions, [node("Cast", ["x"], ["q"], to=TensorProto.BOOL), node("f40", ["q", "x"], ["y"])])
+    started = time.process_time()
+    with pytest.raises(UnsupportedError, match="inlining all function calls gives"):
+        jaxops.onnx.load(proto)(X)
+    assert time.process_time() - started < 10

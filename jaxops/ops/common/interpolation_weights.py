@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.kernels.xla_workarounds import quotient
+from jaxops.memory import bounded
 from jaxops.static import Dim
 
 Coordinates: TypeAlias = Literal[
@@ -94,6 +95,7 @@ class ResizedAxis(NamedTuple):
 
         shrinks: see `some_axis_shrinks`.
         """
+        bounded("interpolate: the weights of its filter", (self.length, self.size), np.dtype(np.float64).itemsize)
         if how.mode.endswith("pillow"):
             return self._pillow(how)
         xp, places, elements = self._namespace, self._places(how), self._range(self.size)

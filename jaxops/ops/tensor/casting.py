@@ -12,6 +12,7 @@ from jax import lax
 from jaxops.attributes import element_type, flag, one_of
 from jaxops.dtypes import as_traced, canonical, is_float, is_string, loses_sign
 from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from jaxops.memory import bounded
 from jaxops.opaque import ChosenStrings
 from jaxops.ops.common.elementwise import on_facts
 from jaxops.ops.common.size_tracking import sizes_as, tracks_sizes
@@ -25,6 +26,8 @@ TRAITS = Traits(kind="form", foldable=True)
 # Eight-bit floats, which overflow to their largest number under `saturate`.
 _SATURATING = {"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}
 RoundMode = Literal["up", "down", "nearest"]
+# What Python takes for each: the string of a number, and the number that is read from one.
+_BYTES_OF_STRING, _BYTES_OF_NUMBER = 72, 32
 
 
 def _gains_digits(operands: Any, result: np.dtype | None, attributes: Any) -> bool:
@@ -231,6 +234,7 @@ def _to_e8m0(xp: Any, data: Array, saturate: bool, round_mode: str) -> Array:
 
 def _to_strings(data: np.ndarray) -> np.ndarray:
     """Numbers as onnxruntime prints them: 8 significant digits, 17 for float64; NaN, INF and -INF."""
+    bounded("cast: the strings of its result", data.shape, _BYTES_OF_STRING)
     if not is_float(data.dtype):
         return np.array([str(int(x)) for x in data.flat], dtype=object).reshape(data.shape)
     digits = 17 if data.dtype == np.float64 else 8
@@ -240,6 +244,7 @@ def _to_strings(data: np.ndarray) -> np.ndarray:
 
 def _from_strings(data: np.ndarray, target: np.dtype) -> np.ndarray:
     """The numbers that strings hold, as float64 or integers of 64 bits."""
+    bounded("cast: the numbers of its result", data.shape, _BYTES_OF_NUMBER)
     is_integer = jnp.issubdtype(target, jnp.integer)
     limits = jnp.iinfo(target) if is_integer else None
 

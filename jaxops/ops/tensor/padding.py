@@ -11,6 +11,7 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, ints, one_of
 from jaxops.dtypes import as_traced, is_string, number, unify, widened
 from jaxops.errors import ArgumentError, ShapeError, amount, describe, shape_text
+from jaxops.memory import bounded
 from jaxops.ops.common.result_sizes import bounded_like
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.arithmetic import at_least
@@ -147,6 +148,7 @@ def _extend(data: Array, widths: tuple[Sizes, ...], mode: str) -> Array:
 def _source(size: Any, low: Any, high: Any, mode: str) -> Any:
     """For each position of the padded axis, the index of its element; static if the sizes are numbers."""
     if all(isinstance(n, int) for n in (size, low, high)):
+        bounded("pad: the list of indices", (size + low + high,), np.dtype(np.int64).itemsize)
         return np.pad(np.arange(size), (low, high), mode=mode)  # pyright: ignore[reportArgumentType, reportCallIssue]
     index = lax.iota(jnp.int32, low + size + high) - jnp.asarray(low, jnp.int32)
     size = jnp.asarray(size, jnp.int32)

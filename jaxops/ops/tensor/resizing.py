@@ -286,6 +286,7 @@ def _taps(coordinates: np.ndarray, how: Sampling, scale: float) -> tuple[np.ndar
     narrow = min(scale, 1.0) if how.antialias else 1.0
     reach = 1 if how.mode == "linear" else 2
     start = math.floor(-reach / narrow) + 1
+    bounded("resize: the weights of its filter", (len(coordinates), 2 - 2 * start), np.dtype(np.float64).itemsize)
     first = np.floor(coordinates)
     distance = np.abs(start + np.arange(2 - 2 * start) - (coordinates - first)[:, None]) * narrow
     weights = np.maximum(1 - distance, 0) if reach == 1 else _cubic(distance, how.cubic_coeff_a)

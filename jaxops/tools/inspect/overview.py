@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from jaxops.errors import amount, clean, one_line
+from jaxops.errors import amount
 from jaxops.graph.nodes import Graph, Tensor, Value
+from jaxops.shown_text import clean, one_line
 from jaxops.tools.inspect.tables import Table
 
 # The largest number of lines of inputs, and of outputs, and of characters in a line.

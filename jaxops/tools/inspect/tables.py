@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from jaxops.errors import one_line
+from jaxops.shown_text import one_line
 
 # The largest number of characters in a cell, since names from files may be long.
 _LONGEST = 200

@@ -9,8 +9,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from jaxops.errors import ArgumentError, clean
+from jaxops.errors import ArgumentError
 from jaxops.graph.nodes import Graph
+from jaxops.shown_text import clean
 from jaxops.tools.plot.blocks import BOTTOM, KINDS, TOP, Block, blocks
 from jaxops.tools.plot.coordinates import Placed, Point, place
 

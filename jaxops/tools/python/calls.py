@@ -20,6 +20,7 @@ from jaxops import ops
 from jaxops.dtypes import as_traced
 from jaxops.errors import JaxopsError, SizeError, UnsupportedError
 from jaxops.ops import microsoft, ml, openvino, preview, training
+from jaxops.ops.math.exponentials import erfc
 from jaxops.static import array, is_symbolic, known, static_array
 from jaxops.tools.python.assumptions import Assumptions
 from jaxops.tools.python.call_arguments import arguments, written
@@ -39,6 +40,8 @@ _SPELLINGS = {
 _PUBLIC = {
     getattr(module, name): f"{prefix}.{name}" for prefix, module in _SPELLINGS.items() for name in module.__all__
 }
+# An operator of files that the standard never had.
+_PUBLIC[erfc] = "jax.lax.erfc"
 # Functions that convert the operand at this position to an array; a placeholder counts as an array.
 _CONVERSIONS = {array: 0, as_traced: 0, static_array: 0, known: 2}
 
@@ -101,7 +104,7 @@ class Recorder:
                 "  hint    give `load` a function at the top of a module"
             )
 
-        seal = _SealedOwn if _is_own(operator.fn) else _Sealed
+        seal = _SealedOwn if _is_own(operator.fn) or operator.fn is erfc else _Sealed
 
         @functools.wraps(operator.fn)
         def sealed(*args: Any, **kwargs: Any) -> Any:

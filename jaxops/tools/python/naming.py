@@ -16,6 +16,7 @@ RESERVED = frozenset(
         "jax",
         "jnp",
         "params",
+        "warnings",
         "rng",
         "constants",
         "self",

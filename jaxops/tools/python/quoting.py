@@ -4,7 +4,7 @@ import keyword
 import re
 from collections.abc import Container
 
-from jaxops.errors import clean
+from jaxops.shown_text import clean
 
 
 def string(value: str) -> str:

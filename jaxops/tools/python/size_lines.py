@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from jaxops.errors import symbols_in
-from jaxops.tools.python.expressions import INDENT, Size, call, laid_out, leaves
+from jaxops.tools.python.expressions import INDENT, Group, Size, call, laid_out, leaves
 from jaxops.tools.python.literals import written_sizes
 from jaxops.tools.python.steps import Function
 
@@ -30,12 +30,17 @@ def size_lines(function: Function, names: Sequence[str], symbols: Sequence[str])
     """
     lines: list[str] = []
     left = set(symbols)
+    read: dict[str, str] = {}  # the argument from which each size was read
     for arg, name in zip(function.args, names, strict=True):
         sizes = function.declared.get(arg) or getattr(function.facts.get(arg), "shape", ())
+        if function.is_main:
+            for axis, dim in enumerate(sizes):
+                lines += _unlike_lines(str(dim), read[str(dim)], name, axis) if str(dim) in read else []
         axis_of = {str(dim): k for k, dim in reversed(list(enumerate(sizes))) if str(dim) in left}
         if not axis_of:
             continue
         left -= axis_of.keys()
+        read |= dict.fromkeys(axis_of, name)
         by_axis = {k: text for text, k in axis_of.items()}
         if len(by_axis) > 1:
             targets = ", ".join(by_axis.get(k, "_") for k in range(len(sizes)))
@@ -44,6 +49,17 @@ def size_lines(function: Function, names: Sequence[str], symbols: Sequence[str])
             ((axis, text),) = by_axis.items()
             lines.append(f"{INDENT}{text} = {name}.shape[{axis}]")
     return lines, [text for text in symbols if text in left]
+
+
+def _unlike_lines(symbol: str, first: str, second: str, axis: int) -> list[str]:
+    """The statement that warns, as the model does, if an argument has another number for a size."""
+    size = f"{second}.shape[{axis}]"
+    text = (
+        f"\"the size '{symbol}' is %s in input '{first}', but %s in '{second}'; the package runs with both\" "
+        f"% ({symbol}, {size})"
+    )
+    warns = laid_out("warnings.warn", Group("(", (text, "stacklevel=2"), ")"), "", 2 * INDENT)
+    return [*laid_out("if ", f"{size} != {symbol}", ":", INDENT), *warns]
 
 
 def limit_lines(limits: Sequence[str]) -> list[str]:

@@ -126,6 +126,7 @@ def _module(
         head += [f"Sizes: {', '.join(reader.assumptions.texts)}.", ""]
     head += [">>> params = load_params()  # doctest: +SKIP", f">>> jax.jit(apply)(params, {named})  # doctest: +SKIP"]
     head += ['"""', ""]
+    head += ["import warnings"] * ("warnings" in read)
     head += ["from pathlib import Path", f"from typing import Any{', NamedTuple' if 'NamedTuple' in read else ''}", ""]
     used = [line for name, line in _IMPORTS.items() if name in read or name in ("jax", "np")]
     used += [_IMPORTS["jnp"]] * (bool(types) and _IMPORTS["jnp"] not in used)

@@ -32,6 +32,35 @@ COMPUTED = {
         {},
     ),
 }  # fmt: skip
+
+
+def package(model, folder):
+    model.to_python(folder)
+    spec = importlib.util.spec_from_file_location("written", folder / "__init__.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_size_with_two_values_is_warned_of(tmp_path):
+    body = 'y = Einsum<equation = "a,b->">(x, z) s = Shape(x)'
+    text = f"net (float[n] x, float[n] z) => (float y, int64[1] s) {{ {body} }}"
+    model = jaxops.onnx.load(parser.parse_model(f'<ir_version: 10, opset_import: ["": 18]> {text}'))
+    written = package(model, tmp_path / "net")
+    x, z = np.ones(2, F), np.ones(3, F)
+    for runs in (lambda *xs: written.apply({}, *xs), jax.jit(lambda *xs: written.apply({}, *xs)), model):
+        assert runs(x, x).y == 4
+        with pytest.warns(UserWarning, match=r"the size 'n' is 2 in input 'x', but 3 in 'z'; the \w+ runs with both"):
+            assert runs(x, z).y == 6
+
+
+def test_an_erfc(tmp_path):
+    text = "net (float[n] x) => (float[n] y) { y = Erfc(x) }"
+    model = jaxops.onnx.load(parser.parse_model(f'<ir_version: 10, opset_import: ["": 18]> {text}'))
+    x = np.array([-6, 0, 0.5, np.inf, np.nan], F)
+    np.testing.assert_array_equal(package(model, tmp_path / "net").apply({}, x), model(x))
+
+
 REFUSED = {
     "rows of a table": (
         "float[n,k] x",
