@@ -335,8 +335,8 @@ class Model(StateMethods, Inspection):
 
         It is a function of `(params, *inputs)` and returns one output as it is, several as a tuple. Its inputs are in
         the order of `model.inputs`, without optional ones; a random key is its last input, if the model draws numbers
-        without a seed. In place of dictionaries (ZipMap) it returns the array of their numbers, in place of strings the
-        positions of the labels. `model.params` are its parameters.
+        without a seed. `model.params` are its parameters. Only a program that returns strings or dictionaries (ZipMap)
+        needs `import jaxops` before it is deserialized.
 
         sizes: name of a size → a number that fixes it, or its name in the program, with limits:
         `{"batch": "b", "sequence": "s <= 512, s >= 2", "total": "past + s"}`. A size that is not listed stays symbolic

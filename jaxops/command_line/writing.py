@@ -7,7 +7,6 @@ from typing import Any
 from jaxops.command_line.shared import (
     busy,
     command,
-    front_end,
     loaded,
     pairs,
     path_to_write,
@@ -17,7 +16,6 @@ from jaxops.command_line.shared import (
     takes_values,
     with_size,
 )
-from jaxops.errors import UnsupportedError
 
 
 def add(commands: Any) -> None:
@@ -53,11 +51,12 @@ def _export(options: argparse.Namespace) -> int:
     sizes: dict[str, Any] = {name: _size(value) for name, value in pairs(options.size, "--size", first=True).items()}
     with busy("exporting"):
         exported = model.export(sizes=sizes or None, platforms=options.platform)
-        file.write_bytes(_serialized(model, exported, options))
+        file.write_bytes(exported.serialize())
     weights = Path(f"{file}.safetensors")
     save_file({name: storable(value) for name, value in model.params.items()}, weights)
-    names = [v.name for v in model.inputs if v.kind != "optional"]
-    inputs = dict(zip(names, exported.in_avals[len(exported.in_avals) - len(names) :], strict=True))
+    names, types = [v.name for v in model.inputs if v.kind != "optional"], exported.in_avals[len(model.params) :]
+    names += ["rng"] * (len(types) - len(names))  # of a model that draws numbers
+    inputs = dict(zip(names, types, strict=True))
     lines = [f"  in   {name}: {x.dtype.name}[{', '.join(map(str, x.shape))}]" for name, x in inputs.items()]
     limits = dict.fromkeys(limit for x in inputs.values() for d in x.shape for limit in _limits(d))
     show(f"for {', '.join(exported.platforms)}:", *lines, *(f"  for  {limit}" for limit in limits))
@@ -65,20 +64,6 @@ def _export(options: argparse.Namespace) -> int:
     types = {name: value.dtype for name, value in model.params.items()}
     show_stored({name: (dtype, in_params(dtype) or dtype) for name, dtype in types.items()})
     return 0
-
-
-def _serialized(model: Any, exported: Any, options: argparse.Namespace) -> bytes:
-    """The bytes of a program. Raises UnsupportedError for one whose outputs JAX does not serialize, such as strings."""
-    try:
-        return exported.serialize()
-    except ValueError as error:
-        arrays = [v.name for v in model.outputs if v.kind == "tensor" and v.dtype != object]
-        load = f"{front_end(options.model).__name__}.load(…, outputs={arrays})"
-        hint = f"\n  hint    leave out strings and maps, in Python: {load}.export()"
-        raise UnsupportedError(
-            f"export: a serialized program cannot have the outputs {', '.join(map(str, model.outputs))}"
-            f"{hint if arrays else ''}"
-        ) from error
 
 
 def _limits(size: Any) -> list[str]:

@@ -5,8 +5,9 @@ have room for its bound (`jaxops.compiler.padded`). An operator without a bound 
 for any data, as long as no output of the program has this size.
 """
 
+import functools
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -46,9 +47,10 @@ def run_counted(fn: Callable[..., Any], *arguments: Any, automatic: bool) -> Any
     specs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves]
     scope = next((d.scope for x in leaves for d in x.shape if is_symbolic(d)), None)
     sizes = CountedSymbols(automatic, scope)
+    closed = functools.partial(_closed, made=sizes.made)
     tokens = COUNTED_SIZES.set(sizes), SIZE_CONSTRAINTS.set(Assumptions(sizes, SIZE_CONSTRAINTS.get()))
     try:
-        program, types = jax.make_jaxpr(lambda *arguments: jax.tree.map(_closed, fn(*arguments)), return_shape=True)(
+        program, types = jax.make_jaxpr(lambda *arguments: jax.tree.map(closed, fn(*arguments)), return_shape=True)(
             *jax.tree.unflatten(tree, specs)
         )
     except (JaxopsError, Undecided) as error:
@@ -149,13 +151,14 @@ def _is_counted(value: Any) -> bool:
     return isinstance(value, Counted)
 
 
-def _closed(value: Any) -> Any:
-    """Returns a value as a result of a program."""
+def _closed(value: Any, made: Container[str]) -> Any:
+    """Returns a value as a result of a program. made: the symbols that have no meaning outside of it."""
     if isinstance(value, SplitSequence):
         raise value.problem("a value that leaves the program")
     if not isinstance(value, np.ndarray):
         return value
-    return as_traced(value, np.dtype(np.int64)) if is_symbolic(value) else StaticValue(value)
+    inner = is_symbolic(value) and any(symbol in made for symbol in symbols_in(*value.flat))
+    return as_traced(value, np.dtype(np.int64)) if inner else StaticValue(value)
 
 
 def _explained(error: Exception, sizes: CountedSymbols) -> Exception:

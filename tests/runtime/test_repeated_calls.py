@@ -126,7 +126,7 @@ def test_under_other_settings(loaded, monkeypatch):
     with jax.enable_x64(True):
         assert loaded(x).y.dtype == np.float32
     seen = []
-    monkeypatch.setattr("jaxops.runtime.compiled_pieces.run_graph", lambda *given: seen.append(given) or [x, x])
+    monkeypatch.setattr("jaxops.runtime.counted_sizes.run_graph", lambda *given: seen.append(given) or [x, x])
     with jax.disable_jit():
         assert loaded(x).y is x
     assert len(seen) == 1

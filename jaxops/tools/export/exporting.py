@@ -13,7 +13,6 @@ from jaxops.errors import ArgumentError, JaxopsError, SizeError, StaticError, Un
 from jaxops.graph import declared_sizes as names_of
 from jaxops.graph.interpreter import SIZE_CONSTRAINTS, open_question
 from jaxops.graph.nodes import Tensor, Value
-from jaxops.opaque import Deferred
 from jaxops.ops.common.randomness import MissingKeyError
 from jaxops.progress import say
 from jaxops.static import LIMITING, Undecided, is_symbolic, jaxpr_as_fun, lowered
@@ -61,11 +60,7 @@ def export(
     def outputs_of(params: Any, *arguments: Any) -> Any:
         arrays, rng = arguments[: len(inputs)], dict(zip(["rng"], arguments[len(inputs) :], strict=False))
         outputs = apply(params, {v.name: x for v, x in zip(inputs, arrays, strict=True)}, **rng)
-        results = tuple(outputs) if isinstance(outputs, tuple) else outputs
-        # A program that is serialized has arrays alone.
-        return jax.tree.map(
-            lambda y: y.array if isinstance(y, Deferred) else y, results, is_leaf=lambda y: isinstance(y, Deferred)
-        )
+        return tuple(outputs) if isinstance(outputs, tuple) else outputs
 
     def program(*arguments: Any) -> Any:
         closed, shapes = jax.make_jaxpr(outputs_of, return_shape=True)(*arguments)

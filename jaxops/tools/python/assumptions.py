@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import jax
 from jax.export import SymbolicScope
 
 from jaxops.errors import SizeError
@@ -46,23 +45,23 @@ class Assumptions:
         yield
         self._suspended = before
 
-    def learn(self, operands: Sequence[Any], outputs: Any) -> None:
-        """Learns from a call; raises Assumed if it needs another assumption. operands: shapes. outputs: None if it
-        failed."""
-        if outputs is None:
-            shapes = [x.shape for x in operands if isinstance(x, jax.ShapeDtypeStruct)]
-            if len(shapes) == len(operands) == 2:
-                self._meeting(*shapes)
-            return
+    def learn(self, outputs: Any) -> None:
+        """Learns from the results of a call."""
         for output in outputs if isinstance(outputs, tuple) else (outputs,):
             for dim in getattr(output, "shape", ()):
                 if match := re.fullmatch(r"min\((\w+), (\d+)\)", str(dim)):
                     self._wanted[f"{match[1]} <= {match[2]}"] = None
 
-    def failed(self, error: Exception) -> None:
-        """Raises Assumed if the error of a call asks for a limit of its sizes, such as m >= 2, or one may help."""
+    def failed(self, error: Exception, operands: int = 0) -> None:
+        """Raises Assumed if the error of a call asks for a limit of its sizes, such as m >= 2, or one may help.
+
+        operands: their number. Two of them must fit each other; of more, one may be padded to the size of another.
+        """
         if needs := _needs(error):
             self._assume(needs)
+        if operands == 2 and isinstance(error, SizeError) and " == " in error.needs:
+            one, _, other = error.needs.partition(" == ")
+            self._meeting(one, other, error.broadcasts)
         self.assume_wanted()
 
     def wanted(self, error: Exception) -> None:
@@ -75,16 +74,13 @@ class Assumptions:
         for text in list(self._wanted):
             self._assume(text)
 
-    def _meeting(self, one: Sequence[Any], other: Sequence[Any]) -> None:
-        """Assumes that sizes are equal which would not broadcast otherwise, or that one of them is 1."""
-        for a, b in zip(reversed(one), reversed(other), strict=False):
-            if isinstance(a, int) or isinstance(b, int) or str(a) == str(b):
-                continue
-            for symbol in self._different(str(a), str(b)):
-                self._assume(f"{symbol} == 1")
-            for symbol, value in ((str(a), str(b)), (str(b), str(a))):
-                if symbol.isidentifier() and not re.search(rf"\b{symbol}\b", value):
-                    self._assume(f"{symbol} == {value}")
+    def _meeting(self, one: str, other: str, broadcasts: bool) -> None:
+        """Assumes that two sizes are equal, or that one of them is 1 if it then broadcasts to the other one."""
+        for symbol in self._different(one, other) if broadcasts else ():
+            self._assume(f"{symbol} == 1")
+        for symbol, value in ((one, other), (other, one)):
+            if symbol.isidentifier() and not re.search(rf"\b{symbol}\b", value):
+                self._assume(f"{symbol} == {value}")
 
     def _different(self, *symbols: str) -> list[str]:
         """Two symbols, the one of the first axes before the other one, if inputs have them on different axes only."""

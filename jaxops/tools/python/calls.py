@@ -215,8 +215,9 @@ class Recorder:
         self.steps.append(step)
         operands = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, Operand)]
         static = all(x.static for x in operands)  # sizes, which the package may compare
-        outputs = _evaluated(fn, args, kwargs, self._assumptions.wanted if static else self._assumptions.failed)
-        self._assumptions.learn([x.fact for x in operands], outputs)
+        failed = functools.partial(self._assumptions.failed, operands=len(operands))
+        outputs = _evaluated(fn, args, kwargs, self._assumptions.wanted if static else failed)
+        self._assumptions.learn(outputs)
         bodies = [(graph, self.node.operator.subgraphs[name]) for name, graph in self.node.subgraphs.items()]
         if bodies and not bodies[0][1].modifies:
             count = len(bodies[0][0].outputs) - bodies[0][1].leading
