@@ -13,8 +13,6 @@ import numpy as np
 from jaxops.shown_text import clean
 
 # The names in the text of a symbolic size.
-# A hint names at most so many inputs.
-_INPUTS_SHOWN = 4
 _SYMBOL = re.compile(r"\b(?!(?:floordiv|mod|max|min)\()[A-Za-z_]\w*")
 
 
@@ -206,9 +204,7 @@ class UnboundedError(StaticError):
         """text: of the error, without a hint. result: the result of `n` for the size, such as "n rows"."""
         super().__init__(text)
         self.args = op, text, result
-        self.op, self.result = op, result
-        self.operator = ""
-        self.inputs: Sequence[str] = ()
+        self.op, self.result, self.operator, self.inputs = op, result, "", list[str]()
 
     def _text(self) -> str:
         if self.node:
@@ -217,8 +213,7 @@ class UnboundedError(StaticError):
                 f"{self.result}; {{{self.operator!r}: n}} bounds each {self.operator}, and model.cuts lists all"
             )
             if self.inputs:
-                named = [f"{name!r}: value" for name in self.inputs]
-                values = ", ".join(named) if len(named) <= _INPUTS_SHOWN else "name: value"
+                values = ", ".join(f"{name!r}: value" for name in self.inputs)
                 hint += f". Or load(path, values={{{values}}}) fixes what decides the size, if it stays the same"
         else:
             hint = (

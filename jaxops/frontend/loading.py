@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from jaxops import memory, ops
+from jaxops import memory
 from jaxops.errors import ArgumentError, near
 from jaxops.frontend.extraction import Extraction
 from jaxops.frontend.needs_x64 import needs_x64
@@ -26,7 +26,13 @@ from jaxops.runtime.disk_cache import keep_programs
 from jaxops.runtime.fixed_inputs import with_values
 from jaxops.tools.convert.tied_parameters import Tied, untied
 
-_IDENTITY = SignatureOperator("Identity", ops.identity)
+
+def _value(x: Any) -> Any:
+    """Returns the value of an input."""
+    return x
+
+
+_INPUT = SignatureOperator("Input", _value)
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ def load_model(source: Any, bind: Callable[[Operators, Extraction], BoundModel],
         buckets = {} if chosen["buckets"] is None else chosen["buckets"]
         graph = with_buckets(graph, buckets)
         bounds = {} if chosen["bounds"] is None else chosen["bounds"]
-        graph = with_bounds(graph, bounds, _IDENTITY)
+        graph = with_bounds(graph, bounds, _INPUT)
         values = {} if chosen["values"] is None else chosen["values"]
         graph = untied(with_values(graph, values), tied)
         graph = with_straight_through(graph) if chosen["straight_through"] else graph

@@ -126,11 +126,11 @@ def outputs_of(node: Node, inputs: Sequence[Any], attributes: Mapping[str, Any],
     return call(inputs) if sizes is None else sizes.outputs(node, inputs, attributes, call)
 
 
-def with_bounds(graph: Graph, bounds: Mapping[str, Any], identity: Any) -> Graph:
+def with_bounds(graph: Graph, bounds: Mapping[str, Any], operator: Any) -> Graph:
     """Returns the graph with fixed sizes for results whose size depends on data, in subgraphs and functions too.
 
     bounds: the name of a node → its size, or the name of an operator → the size for all its nodes without a bound, or
-    the name of an input → the largest size that its value sets. identity: the operator Identity.
+    the name of an input → the largest size that its value sets. operator: one that returns its operand.
     Raises ArgumentError for an unknown name, a node whose result has a size that does not depend on data, an input that
     sets no size, the name of both an input and a node, and a bound that is not a positive integer.
     """
@@ -141,7 +141,7 @@ def with_bounds(graph: Graph, bounds: Mapping[str, Any], identity: Any) -> Graph
     sizing = _inputs_that_size(graph)
     for name in sizes:
         _check(name, nodes, graph, sizing)
-    return _with_bounded_inputs(_bounded(graph, sizes, {}), {n: sizes[n] for n in sizing if n in sizes}, identity)
+    return _with_bounded_inputs(_bounded(graph, sizes, {}), {n: sizes[n] for n in sizing if n in sizes}, operator)
 
 
 def _inputs_that_size(graph: Graph) -> list[str]:
@@ -151,12 +151,12 @@ def _inputs_that_size(graph: Graph) -> list[str]:
     return [name for name in integers if name in needs]
 
 
-def _with_bounded_inputs(graph: Graph, sizes: Mapping[str, int], identity: Any) -> Graph:
+def _with_bounded_inputs(graph: Graph, sizes: Mapping[str, int], operator: Any) -> Graph:
     if not sizes:
         return graph
     renamed = {name: f"{name} (bounded)" for name in sizes}
     entering = [
-        Node(BoundedInput(identity, name), "", (name,), (renamed[name],), {"size": size})
+        Node(BoundedInput(operator, name), "", (name,), (renamed[name],), {"size": size})
         for name, size in sizes.items()
     ]
     nodes = [dataclasses.replace(n, inputs=tuple(renamed.get(name, name) for name in n.inputs)) for n in graph.nodes]

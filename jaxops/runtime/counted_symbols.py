@@ -7,10 +7,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxops.compiler.padded.counted import at_most, counted, padded
+from jaxops.compiler.padded.counted import at_most, counted, limited, padded
 from jaxops.compiler.primitives import symbolic_sizes
 from jaxops.dtypes import as_traced
 from jaxops.errors import JaxopsError, StaticError, UnboundedError, UnsupportedError, symbols_in
@@ -106,7 +105,7 @@ class CountedSymbols:
     def from_input(self, node: str, x: Any, most: int, label: str = "an input") -> Any:
         """As of `jaxops.graph.bounded_sizes.CountedSizes`."""
         if isinstance(x, jax.Array) and x.size == 1 and np.issubdtype(x.dtype, np.integer):
-            x = jnp.clip(x, 0, most)
+            x = limited(x, most)
             self._number(node, label, x, most)
         self._sizing.append((x, most))
         return x
@@ -147,11 +146,14 @@ class CountedSymbols:
     ) -> Sequence[Any]:
         """As of `jaxops.graph.bounded_sizes.CountedSizes`."""
         size = operator.traits.data_size
-        largest = attributes["size"] if error is None else size.most(inputs, attributes) if size and size.most else None
-        if error is not None:
+        if error is None:
+            most = attributes["size"]
+        else:
             error.node, error.operator = error.node or node, error.operator or operator.name
+            largest = size.most(inputs, attributes) if size and size.most else None
             if largest is None or not self._automatic:
                 raise error
+            most = self.room(largest)
         for made in self.made.values():  # one mask may be read for a Gather, and again for a ScatterND
             same = (
                 made.trace == get_opaque_trace_state()
@@ -161,7 +163,6 @@ class CountedSymbols:
             )
             if same and all(a is b for a, b in zip(made.inputs, inputs, strict=True)):
                 return made.results
-        most = largest if error is None else self.room(largest)
         most = max(most, 1) if isinstance(most, int) else most
         measuring = size.measuring(inputs, attributes) if size and size.measuring else attributes
         results = call(inputs, {**measuring, "size": most})

@@ -165,7 +165,7 @@ class ModelFunction:
                 results = self.runner.call(part, operands, weights, rng, fast_inputs=fast_inputs)
             except UnboundedError as error:
                 deciding = inputs_that_size(graph, error.node)
-                error.inputs = deciding if len(deciding) < len(graph.inputs) else ()
+                error.inputs = deciding if len(deciding) < len(graph.inputs) else []
                 raise
             except (ShapeError, SignatureError) as error:
                 deciding = self._binder.deciding

@@ -126,3 +126,26 @@ def test_what_cannot_be_served_is_refused(tmp_path):
         jax.jit(load(model(rows), bounds={"n": 3}).apply)({}, np.ones(8, np.float32), 2)
     with pytest.raises(UnsupportedError, match="bound"):
         load(sized("range"), bounds={"n": 3}).to_python(tmp_path)
+
+
+def test_scan_outputs_need_a_bound_of_the_loop_too():
+    proto = model("""main (float[8] x, int64 n) => (float y) {
+        yes = Constant<value = bool {1}>()
+        last, r = Loop(n, yes, x) <body = b (int64 i, bool k, float[8] s) => (bool k2, float[8] t, float[8] r) {
+            k2 = Identity(k) t = Add(s, s) r = Identity(s) }>
+        y = ReduceMean<keepdims = 0>(r)
+    }""")
+    x, net = np.arange(8, dtype=np.float32), load(proto, bounds={"n": 5, "Loop": 5})
+    for n in (1, 3, 5):
+        np.testing.assert_allclose(jax.jit(net.apply)({}, x, n), load(proto)(x, n), 1e-6)
+
+
+def test_a_size_inside_a_branch_is_refused():
+    proto = model("""main (float[8] x, int64 n, bool c) => (float y) {
+        zero = Constant<value = int64 {0}>() one = Constant<value = int64 {1}>()
+        y = If(c) <then_branch = t () => (float a) {
+                      r = Range(zero, n, one) f = Cast<to = 1>(r) a = ReduceMean<keepdims = 0>(f) },
+                  else_branch = e () => (float b) { b = ReduceMax<keepdims = 0>(x) }>
+    }""")
+    with pytest.raises(StaticError, match=r"'n' must be known while tracing.*\n.*Range 'r' `limit`"):
+        jax.jit(load(proto, bounds={"n": 5}).apply)({}, np.ones(8, np.float32), 2, True)

@@ -46,6 +46,11 @@ def at_most(size: Any, most: Dim) -> Any:
     return jnp.minimum(size.astype(kind), jnp.asarray(most, kind))
 
 
+def limited(x: Any, most: int) -> Any:
+    """Returns an integer as a number of elements, from 0 to `most`."""
+    return jnp.clip(x, 0, most)
+
+
 def as_long_as(x: Any, axis: int, size: Dim, other: Dim) -> Any:
     """Returns an array with another size along an axis, which must be equal to its own size.
 
