@@ -243,6 +243,9 @@ TABLES = {
     "interpolate: the weights": lambda x: jaxops.openvino.opset(11).Interpolate(
         x, np.array([300]), mode="bilinear_pillow", shape_calculation_mode="sizes"
     ),
+    "interpolate: the list of coordinates": lambda x: jaxops.openvino.opset(11).Interpolate(
+        x, np.array([10**7]), mode="nearest", shape_calculation_mode="sizes"
+    ),
     "pad: the list of indices": lambda x: ops.pad(x, (0, 10**7), mode="reflect"),
 }
 
@@ -271,6 +274,12 @@ def test_a_package_is_written_under_the_limit_of_the_model(tmp_path):
     tracemalloc.stop()
     assert "jo.pad(x, " in (tmp_path / "package" / "__init__.py").read_text()
     assert peak < 4 << 20
+
+
+def test_a_huge_constant_is_not_written_into_a_package(tmp_path):
+    made = graph([("Expand", ["c", "n"], ["y"]), ("Neg", ["x"], ["z"])], ["x"], ["y", "z"], n=[10**10], c=[1])
+    with pytest.raises(TooLargeError, match=r"(?i)to_python|expand"):
+        jaxops.onnx.load(made, max_bytes=1 << 20).to_python(tmp_path / "package")
 
 
 def test_doubled_strings_are_bounded_and_messages_short():

@@ -102,7 +102,7 @@ ALLOWED = {
     "jaxops.onnx.origin": {"numpy", "onnx", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.save": {"numpy", "onnx", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.tensors": {"onnx"},
-    "jaxops.onnx.disputed": {"jaxops.graph", "jaxops.ops", "jaxops.shapes"},
+    "jaxops.onnx.disputed": {"jaxops.graph", "jaxops.ops", "jaxops.shown_text", "jaxops.shapes"},
     "jaxops.onnx.versions": ARRAYS | BASE | {"jaxops.kernels", "jaxops.ops", "jaxops.shapes", "jaxops.onnx"},
     # The interface of the standard itself.
     "jaxops.onnx.backend": {"jax", "numpy", "onnx", "jaxops.model", "jaxops.onnx"} | BASE,

@@ -78,6 +78,7 @@ class ResizedAxis(NamedTuple):
 
     def elements(self, how: Sampling) -> Any:
         """The index of the nearest element for each one of the result."""
+        bounded("interpolate: the list of coordinates", (self.length,), np.dtype(np.float64).itemsize)
         xp, places = self._namespace, self._places(how)
         if how.nearest == "simple":
             chosen = xp.where(self._ratio() < 1, xp.ceil(places), xp.trunc(places))

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from jaxops.dtypes import is_float, is_string
+from jaxops.memory import bounded_operands
 from jaxops.static import is_symbolic
 from jaxops.tools.python.expressions import Data, Expression, Size, call, flat, sequence
 from jaxops.tools.python.quoting import string
@@ -97,6 +98,7 @@ def _number(value: Any, dtype: np.dtype) -> str:
 
 
 def _array(value: np.ndarray, plain: bool) -> Expression:
+    bounded_operands("to_python", (value,))
     dtype = value.dtype
     if plain and dtype.kind in "iu" and value.ndim < 2 and value.size < _LARGE:
         return sequence("()", [_int(v) for v in value.tolist()]) if value.ndim else _int(value.item())

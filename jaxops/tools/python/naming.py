@@ -17,6 +17,7 @@ RESERVED = frozenset(
         "jnp",
         "params",
         "warnings",
+        "warn_of_unlike",
         "rng",
         "constants",
         "self",

@@ -4,10 +4,19 @@ import re
 from collections.abc import Callable, Sequence
 
 from jaxops.errors import symbols_in
-from jaxops.tools.python.expressions import INDENT, Group, Size, call, laid_out, leaves
+from jaxops.tools.python.expressions import INDENT, Size, call, laid_out, leaves
 from jaxops.tools.python.literals import written_sizes
 from jaxops.tools.python.steps import Function
 
+# The function of a package that warns of two numbers for one size.
+UNLIKE = '''
+def warn_of_unlike(size: str, /, **found: Any) -> None:
+    """Warns if two inputs have different numbers for a size."""
+    (first, one), (second, other) = found.items()
+    if one != other:
+        text = f"the size '{size}' is {one} in input '{first}', but {other} in '{second}'; the package runs with both"
+        warnings.warn(text, stacklevel=3)
+'''
 _OPPOSITE = {"<=": ">", ">=": "<", "==": "!="}
 
 
@@ -53,13 +62,8 @@ def size_lines(function: Function, names: Sequence[str], symbols: Sequence[str])
 
 def _unlike_lines(symbol: str, first: str, second: str, axis: int) -> list[str]:
     """The statement that warns, as the model does, if an argument has another number for a size."""
-    size = f"{second}.shape[{axis}]"
-    text = (
-        f"\"the size '{symbol}' is %s in input '{first}', but %s in '{second}'; the package runs with both\" "
-        f"% ({symbol}, {size})"
-    )
-    warns = laid_out("warnings.warn", Group("(", (text, "stacklevel=2"), ")"), "", 2 * INDENT)
-    return [*laid_out("if ", f"{size} != {symbol}", ":", INDENT), *warns]
+    found = call("warn_of_unlike", [f'"{symbol}"', symbol, f"{second}.shape[{axis}]"], ["", first, second])
+    return laid_out("", found, "", INDENT)
 
 
 def limit_lines(limits: Sequence[str]) -> list[str]:

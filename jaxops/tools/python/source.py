@@ -20,6 +20,7 @@ from jaxops.tools.python.grouping import grouped
 from jaxops.tools.python.literals import dtype_text
 from jaxops.tools.python.quoting import comment, docstring, identifier, string
 from jaxops.tools.python.rendering import Renderer, Written
+from jaxops.tools.python.size_lines import UNLIKE
 from jaxops.tools.python.steps import Reader, tensor
 
 _LOADING = '''
@@ -116,7 +117,7 @@ def _module(
     loading = _LOADING.replace("        place[last]", f"{_VIEWED}        place[last]") if types else _LOADING
     fixed = [wide + loading]
     called = _names_read("\n".join(parts))
-    for text, use in ((_KEYS, "fold_in"), (CONVERSION, "converted")):
+    for text, use in ((_KEYS, "fold_in"), (CONVERSION, "converted"), (UNLIKE, "warn_of_unlike")):
         fixed += [text] * (use in called)
     code = "\n\n\n".join(part.strip("\n") for part in [*fixed, *parts])
     read = _names_read(code)
