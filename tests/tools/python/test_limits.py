@@ -84,7 +84,7 @@ REFUSED = {
         {},
         [[(2, 1, 4), (2, 9, 4)]],
         [(2, 1, 4), (1, 9, 4)],
-        "must have b == t, not b = 2, t = 1",
+        "must have t == b, not t = 1, b = 2",
     ),
     "different axes": (
         "float[batch,target] ids",
