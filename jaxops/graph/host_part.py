@@ -69,7 +69,7 @@ def divided(graph: Graph, static: Collection[str]) -> Divided | None:
 
 
 class _Host:
-    """What NumPy can compute from the static inputs of a graph, and from the sizes of its inputs."""
+    """The values that NumPy can compute from the static inputs of a graph, and from the sizes of its inputs."""
 
     def __init__(self, graph: Graph, static: Collection[str]) -> None:
         self._graph, self._maker = graph, dict[str, int]()  # name → the index of its node

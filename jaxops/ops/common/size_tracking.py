@@ -88,7 +88,7 @@ def _is_filled(sizes: Sizes) -> bool:
 
 
 def _only_item(value: Any, dtype: Any) -> Any:
-    """What is known of all elements of an operand; None if that is not one thing. dtype: as in `_items`."""
+    """The item that all elements of an operand are known to have; None if there is none. dtype: as in `_items`."""
     if type(value) in (list, tuple):
         found = [_only_item(v, dtype) for v in value]
         return found[0] if found and all(_same(found[0], item) for item in found) else None
