@@ -12,19 +12,20 @@ from jaxops.errors import OutOfRangeError
 from jaxops.graph.host_part import Divided, divided
 from jaxops.graph.interpreter import run_graph
 from jaxops.graph.nodes import Graph
+from jaxops.runtime.recently_used import RecentlyUsed
 from jaxops.runtime.x64 import is_on
 from jaxops.static import StaticValue
-
-# The inputs of so many calls are kept: a call with the same values again should not wait for NumPy.
-_KEPT = 128
 
 
 @dataclass(eq=False)
 class HostParts:
-    """The divided graphs of a model, and the inputs of the programs in the last calls."""
+    """The divided graphs of a model, and the inputs of the programs in the last calls.
+
+    A call with the same values again should not wait for NumPy.
+    """
 
     _divided: dict[Any, Divided | None] = field(default_factory=dict)
-    _inputs: dict[Any, dict[str, Any]] = field(default_factory=dict)
+    _inputs: RecentlyUsed[Any, dict[str, Any]] = field(default_factory=RecentlyUsed)
 
     def divide(self, graph: Graph, inputs: Mapping[str, Any]) -> tuple[Graph, Mapping[str, Any]]:
         """Returns the part of a graph that a program computes, and its inputs. inputs: those of the graph.
@@ -41,17 +42,14 @@ class HostParts:
         parts = self._divided[graph, names]
         if parts is None:
             return graph, inputs
-        # The dictionary is in the order of use: its first entry is the one used longest ago.
         settings = is_on(), get_abstract_mesh()  # under which JAX arrays are made
         key = graph, settings, static, *[inputs[name].shape for name in parts.sized]
-        changed = self._inputs.pop(key, None)
-        try:
-            changed = changed or _program_inputs(parts, dict(static), inputs)
-        except OutOfRangeError:
-            return graph, inputs
-        self._inputs[key] = changed
-        for oldest in list(self._inputs)[:-_KEPT] if len(self._inputs) > _KEPT else ():
-            self._inputs.pop(oldest, None)  # another thread may have removed it
+        changed = self._inputs.used(key)
+        if changed is None:
+            try:
+                changed = self._inputs[key] = _program_inputs(parts, dict(static), inputs)
+            except OutOfRangeError:
+                return graph, inputs
         return parts.program, {**inputs, **changed}
 
 

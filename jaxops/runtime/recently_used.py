@@ -27,6 +27,10 @@ class RecentlyUsed(OrderedDict[K, V]):
         super().__init__()
         self._most, self._lock = most, threading.Lock()
 
+    def __reduce__(self) -> Any:
+        """A copy, in another process say, is empty: it computes entries of its own."""
+        return type(self), (self._most,)
+
     def __setitem__(self, key: K, value: V) -> None:
         with self._lock:
             super().__setitem__(key, value)

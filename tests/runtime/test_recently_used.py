@@ -1,5 +1,7 @@
 """Programs of the sizes that were used last are kept; what is called often is never compiled again."""
 
+import copy
+import pickle
 import threading
 
 import numpy as np
@@ -84,3 +86,12 @@ def test_threads():
         thread.join()
     assert errors == []
     assert len(found) == 16
+
+
+def test_a_copy_is_empty():
+    found = RecentlyUsed(2)
+    found["a"] = 1
+    for again in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found)):
+        assert not again
+        again.update({"x": 1, "y": 2, "z": 3})
+        assert list(again) == ["y", "z"]
