@@ -9,7 +9,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from jaxops.errors import PathError
@@ -22,7 +22,9 @@ def target(path: str | os.PathLike[str], caller: str) -> Path:
     """
     try:
         found = Path(path).resolve()
-        mode = found.stat().st_mode if found.exists() else stat.S_IFREG
+        mode = stat.S_IFREG
+        with suppress(FileNotFoundError, NotADirectoryError):
+            mode = found.stat().st_mode
     except (RuntimeError, ValueError, OSError) as error:  # links in a circle, a NUL, too long a name
         raise PathError(f"{caller}: {os.fspath(path)!r:.200} cannot be looked up: {error!s:.80}") from error
     if not stat.S_ISREG(mode):
