@@ -55,32 +55,30 @@ def accumulation_type(*dtypes: Any) -> np.dtype:
     return np.dtype(np.float64 if any(d == np.float64 for d in dtypes) else np.float32)
 
 
-def floating(op: str, **operands: Any) -> tuple[Any, ...]:
+def floating(**operands: Any) -> tuple[Any, ...]:
     """Floating-point operands as JAX arrays, else DTypeError; None passes."""
     arrays = tuple(None if v is None else as_traced(v) for v in operands.values())
     for name, value in zip(operands, arrays, strict=True):
         if value is not None and (not is_float(value.dtype) or value.dtype.name in SUB_BYTE):
             size = " of 8 bits or more" if value.dtype.name in SUB_BYTE else ""
-            raise DTypeError(
-                f"{op}: `{name}` must be floating-point{size}, got {describe(value)}; convert with jaxops.cast"
-            )
+            raise DTypeError(f"`{name}` must be floating-point{size}, got {describe(value)}; convert with jaxops.cast")
     return arrays
 
 
-def floats_of_one_type(op: str, **operands: Any) -> tuple[Any, ...]:
+def floats_of_one_type(**operands: Any) -> tuple[Any, ...]:
     """Floating-point operands of one element type as JAX arrays, else DTypeError; None passes."""
-    arrays = floating(op, **operands)
+    arrays = floating(**operands)
     present = {name: x for name, x in zip(operands, arrays, strict=True) if x is not None}
-    unify(op, tuple(present.values()), tuple(f"{name} " for name in present))
+    unify(tuple(present.values()), tuple(f"{name} " for name in present))
     return arrays
 
 
-def integral(op: str, **operands: Any) -> tuple[Any, ...]:
+def integral(**operands: Any) -> tuple[Any, ...]:
     """Integers of 32 bits or more as JAX arrays; None passes. Raises DTypeError for anything but integers."""
     arrays = tuple(None if v is None else as_traced(v) for v in operands.values())
     for name, value in zip(operands, arrays, strict=True):
         if value is not None:
-            require_integers(op, name, value)
+            require_integers(name, value)
     return tuple(None if v is None else at_least_int32(v) for v in arrays)
 
 
@@ -89,10 +87,10 @@ def at_least_int32(x: Any) -> Any:
     return x.astype(np.int32) if jnp.iinfo(x.dtype).bits < 32 else x
 
 
-def require_integers(op: str, operand: str, value: Array) -> None:
+def require_integers(operand: str, value: Array) -> None:
     """Raises DTypeError unless an array has an integer type; symbolic sizes count as integers."""
     if not is_symbolic(value) and not jnp.issubdtype(value.dtype, jnp.integer):
-        raise DTypeError(f"{op}: `{operand}` must be integers, got {describe(value)}; convert with jaxops.cast")
+        raise DTypeError(f"`{operand}` must be integers, got {describe(value)}; convert with jaxops.cast")
 
 
 def canonical(dtype: Any) -> np.dtype:
@@ -124,7 +122,7 @@ def as_traced(value: Any, dtype: Any = None) -> jax.Array:
         return jnp.stack(dims).reshape(values.shape) if values.ndim else dims[0]
     if values.dtype.kind in "USTO":
         raise DTypeError(f"strings stay static (NumPy) and cannot become a JAX array: {values!r:.80}")
-    bounded_operands("conversion to a JAX array", (values,))
+    bounded_operands((values,))
     values = as_canonical(values, dtype)
     # `jnp.asarray` compiles a program for each shape. `device_put` may keep the array that it is given.
     return jnp.asarray(values) if tracing() else jax.device_put(values.copy())
@@ -207,10 +205,10 @@ def converted(subject: str, values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return result
 
 
-def as_written(op: str, operand: str, value: float) -> Fraction:
+def as_written(operand: str, value: float) -> Fraction:
     """A Python or float32 number as the exact fraction of its shortest decimal: 0.1 is 1/10."""
     if not math.isfinite(value):
-        raise ArgumentError(f"{op}: `{operand}` is {value}; on integers it must be finite")
+        raise ArgumentError(f"`{operand}` is {value}; on integers it must be finite")
     with np.errstate(over="ignore"):
         short = np.float32(value)
     return Fraction(str(short) if float(short) == value else str(value))
@@ -235,17 +233,17 @@ def number(subject: str, value: float, dtype: Any) -> np.ndarray:
     )
 
 
-def unify(op: str, values: tuple[Any, ...], names: tuple[str, ...] = ()) -> tuple[Any, ...]:
+def unify(values: tuple[Any, ...], names: tuple[str, ...] = ()) -> tuple[Any, ...]:
     """Operands of one element type: NumPy arrays if all are static, else JAX arrays."""
     arrays = tuple(map(array, values))
     if any(map(is_symbolic, arrays)):
         arrays = _beside_sizes(arrays)
-    bounded_operands(op, arrays)
+    bounded_operands(arrays)
     if any(isinstance(v, jax.Array) for v in arrays):
         arrays = tuple(as_traced(v) for v in arrays)
     if len({type_name(v) for v in arrays}) > 1:
         listing = ", ".join(f"{n}{type_name(v)}" for n, v in zip(names or [""] * len(arrays), arrays, strict=True))
-        raise DTypeError(f"{op}: operands must have one element type, got {listing}; convert with jaxops.cast")
+        raise DTypeError(f"operands must have one element type, got {listing}; convert with jaxops.cast")
     return arrays
 
 

@@ -24,7 +24,8 @@ def symbols_in(*sizes: Any) -> list[str]:
 class JaxopsError(Exception):
     """Any error that jaxops raises on purpose: the base of all the classes here.
 
-    Names of files in its text and notes are shown by `clean`, so that none controls a terminal.
+    op: the operator that raised it, with which its text begins; None as long as none was named. Names of files
+    in its text and notes are shown by `clean`, so that none controls a terminal.
 
     >>> import jaxops as jo
     >>> try:
@@ -34,14 +35,38 @@ class JaxopsError(Exception):
     ShapeError
     """
 
+    op: str | None = None
+
     def __str__(self) -> str:
-        return clean(self._text(), keep="\n")
+        text = f"{self.op}: {self._text()}" if self.op else self._text()
+        return clean(text, keep="\n")
 
     def _text(self) -> str:
         return super().__str__()
 
     def add_note(self, note: str) -> None:
         super().add_note(clean(note, keep="\n"))
+
+
+class errors_of:
+    """Names an operator in the errors of jaxops that leave `with` and name none yet.
+
+    >>> with errors_of("pad"):
+    ...     raise ShapeError("`pads` has 3 numbers")
+    Traceback (most recent call last):
+    jaxops.errors.ShapeError: pad: `pads` has 3 numbers
+    """
+
+    def __init__(self, op: str) -> None:
+        """op: the operator; empty for errors whose text is complete."""
+        self.op = op
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if isinstance(error, JaxopsError) and error.op is None:
+            error.op = self.op
 
 
 class ShapeError(JaxopsError, ValueError):
@@ -200,11 +225,11 @@ class UnboundedError(StaticError):
     nonzero: the size of the result depends on `x`, which is traced
     """
 
-    def __init__(self, op: str, text: str, result: str) -> None:
+    def __init__(self, text: str, result: str) -> None:
         """text: of the error, without a hint. result: the result of `n` for the size, such as "n rows"."""
         super().__init__(text)
-        self.args = op, text, result
-        self.op, self.result, self.operator, self.inputs = op, result, "", list[str]()
+        self.args = text, result
+        self.result, self.operator, self.inputs = result, "", list[str]()
 
     def _text(self) -> str:
         if self.node:
@@ -378,9 +403,9 @@ def install(extra: str) -> str:
     return f"install the extra `{extra}` of jaxops: pip install '.[{extra}]' in a checkout of jaxops"
 
 
-def message(op: str, problem: str, *, hint: str | None = None, **operands: Any) -> str:
-    """The layout of an error: operator and problem, then one line per operand, then a hint."""
-    lines = [f"{op}: {problem}"]
+def message(problem: str, *, hint: str | None = None, **operands: Any) -> str:
+    """The layout of an error: the problem, then one line per operand, then a hint."""
+    lines = [problem]
     lines += [f"  {name:<7} {describe(value)}" for name, value in operands.items()]
     if hint:
         lines.append(f"  hint    {hint}")

@@ -26,11 +26,11 @@ class SplitSequence:
     def __repr__(self) -> str:
         return f"a sequence of pieces of {describe(self.data)}"
 
-    def problem(self, text: str) -> SizeError:
+    def problem(self, text: str = "") -> SizeError:
         """The error of an operation that needs the number of arrays; it begins with `text`."""
         size, each = self.data.shape[self.axis], self.each
         problem = f"the length of the sequence is unknown, as an axis of size {size} is split into pieces of {each}"
-        return SizeError(f"{text}: {problem}", size, each, fix=128)
+        return SizeError(f"{text}: {problem}" if text else problem, size, each, fix=128)
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,6 +46,7 @@ class GrowingSequence:
     def __repr__(self) -> str:
         return "a sequence that a loop appends to"
 
-    def problem(self, text: str) -> StaticError:
+    def problem(self, text: str = "") -> StaticError:
         """The error of an operation that needs the arrays; it begins with `text`."""
-        return StaticError(f"{text}: a loop over a symbolic number of iterations can only append to a sequence")
+        problem = "a loop over a symbolic number of iterations can only append to a sequence"
+        return StaticError(f"{text}: {problem}" if text else problem)

@@ -5,10 +5,9 @@ unless a model was loaded with another number. A program that is only traced, fo
 run on another machine, so only the 64-bit numbers of XLA limit its sizes: beyond them XLA ends the process.
 """
 
-import inspect
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -59,10 +58,10 @@ def runs_here() -> Iterator[None]:
         _RUNS_HERE.reset(before)
 
 
-def bounded(subject: str, sizes: Sequence[Any], itemsize: int, *, computed: bool | None = True) -> None:
+def bounded(sizes: Sequence[Any], itemsize: int, subject: str = "", *, computed: bool | None = True) -> None:
     """Raises TooLargeError if an array of these sizes may not be made. Symbolic sizes are left out.
 
-    subject: the operator, and which value of it if that is not its result. computed: whether it takes memory on this
+    subject: what the array is, if it is not the result of an operator. computed: whether it takes memory on this
     machine; None, for a result of JAX, asks if traced programs run here. Else its bytes need only be countable.
     """
     computed = _RUNS_HERE.get() if computed is None else computed
@@ -71,9 +70,8 @@ def bounded(subject: str, sizes: Sequence[Any], itemsize: int, *, computed: bool
     extent, limit = math.prod(d for d in concrete if d) * itemsize, LIMIT.get()
     if extent < _COUNTED and (extent <= limit or not computed or 0 in concrete):
         return
-    shape = (
-        f"{subject}: an array of shape {shape_text(sizes)} with elements of {itemsize} bytes takes {_readable(extent)}"
-    )
+    begin = f"{subject}: " if subject else ""
+    shape = f"{begin}an array of shape {shape_text(sizes)} with elements of {itemsize} bytes takes {_readable(extent)}"
     if extent >= _COUNTED:
         raise TooLargeError(f"{shape}; no array may take {_readable(_COUNTED)}")
     raise TooLargeError(
@@ -82,32 +80,23 @@ def bounded(subject: str, sizes: Sequence[Any], itemsize: int, *, computed: bool
     )
 
 
-def operator_of(fn: Callable[..., Any]) -> Callable[[tuple[Any, ...]], str]:
-    """Returns a function of the attributes of `fn(data, *attributes)` that names its operator: the parameter `op`, or
-    the name of `fn`.
-    """
-    names, name = [*inspect.signature(fn).parameters], fn.__name__.strip("_")
-    position = names.index("op") - 1 if "op" in names else None
-    return lambda attributes: name if position is None else attributes[position]
-
-
 def fits(value: np.ndarray) -> bool:
     """Returns True if a static array may be computed with; a broadcast view takes no memory until then."""
     return value.nbytes <= LIMIT.get()
 
 
-def bounded_operands(op: str, values: Iterable[Any]) -> None:
+def bounded_operands(values: Iterable[Any], subject: str = "a static value") -> None:
     """Raises TooLargeError for a static value that takes too many bytes, which a broadcast view may."""
     for value in values:
         if isinstance(value, np.ndarray) and not fits(value):
-            bounded(f"{op}: a static value", value.shape, value.itemsize)
+            bounded(value.shape, value.itemsize, subject)
 
 
-def bounded_results(op: str, values: Iterable[Any]) -> None:
+def bounded_results(values: Iterable[Any], subject: str = "") -> None:
     """`bounded` for each result of an operator that is a part of a program."""
     for value in values:
         if not isinstance(value, np.ndarray) and hasattr(value, "dtype"):
-            bounded(op, value.shape, value.dtype.itemsize, computed=None)
+            bounded(value.shape, value.dtype.itemsize, subject, computed=None)
 
 
 def _readable(count: int) -> str:

@@ -25,6 +25,7 @@ from jaxops.errors import (
     SignatureError,
     StaticError,
     describe,
+    errors_of,
     items,
     message,
 )
@@ -32,7 +33,7 @@ from jaxops.opaque import Deferred
 from jaxops.signature import ELEMENT_TYPE, SHAPE_ONLY, STATIC
 from jaxops.static import FromSizes, Ints, Tracer, TracerArrayConversionError, as_array, is_symbolic, known
 
-_Check = Callable[[str, str, Any], None]
+_Check = Callable[[str, Any], None]
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_AXES = 32  # of an array whose elements NumPy visits one by one
 # What Python, NumPy and JAX raise for an argument that they cannot use.
@@ -46,36 +47,44 @@ def explain(package: dict[str, Any]) -> list[str]:
     """
     names = [name for name, value in package.items() if inspect.isfunction(value) and not name.startswith("_")]
     for name in names:
-        function = package[name] = explained(package[name])
+        function = package[name] = explained(package[name], is_operator=True)
         setattr(sys.modules[function.__module__], name, function)  # where `pickle` looks for it
     return names
 
 
-def explained(fn: F) -> F:
-    """A function that says which argument of a failed call breaks the contract."""
+def explained(fn: F, *, is_operator: bool = False) -> F:
+    """A function that says which argument of a failed call breaks the contract.
+
+    is_operator: the errors that it raises do not begin with its name, which they get here.
+    """
+    name = fn.__name__
 
     @functools.wraps(fn)
     def call(*args: Any, **named: Any) -> Any:
         try:
             return fn(*args, **named)
-        except JaxopsError:
+        except JaxopsError as error:
+            if is_operator and error.op is None:
+                error.op = name
             raise
         except _RAW as error:
-            _check_call(fn, args, named, error)
+            with errors_of(name):
+                _check_call(fn, args, named, error)
             raise
         except RuntimeError as error:
-            _check_axes(fn.__name__, (args, named), error)
+            with errors_of(name):
+                _check_axes((args, named), error)
             raise
 
     return cast(F, call)
 
 
-def _check_axes(op: str, operands: Any, error: RuntimeError) -> None:
+def _check_axes(operands: Any, error: RuntimeError) -> None:
     """Raises ShapeError where NumPy failed over an array of too many axes."""
     most = max((x.ndim for x in jax.tree.leaves(operands) if isinstance(x, np.ndarray)), default=0)
     if most > _MOST_AXES and "dimensions" in str(error):
         raise ShapeError(
-            f"{op}: an operand has {most} axes, of which NumPy takes {_MOST_AXES} here; reshape it with jaxops.reshape"
+            f"an operand has {most} axes, of which NumPy takes {_MOST_AXES} here; reshape it with jaxops.reshape"
         ) from error
 
 
@@ -93,29 +102,29 @@ def _check_call(fn: Callable[..., Any], args: tuple[Any, ...], named: Mapping[st
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         try:
-            _check(fn.__name__, parameter, value)
+            _check(parameter, value)
             if isinstance(error, TracerArrayConversionError) and Any in _parts(parameter.annotation):
-                _check_listed(fn.__name__, name, value)
+                _check_listed(name, value)
         except JaxopsError as problem:
             raise problem from error
 
 
-def _check(op: str, parameter: inspect.Parameter, value: Any) -> None:
+def _check(parameter: inspect.Parameter, value: Any) -> None:
     allowed, name = _parts(parameter.annotation), parameter.name
     if value is None:
         if type(None) not in allowed and parameter.default is not None and Any not in allowed:
-            raise SignatureError(f"{op}: `{name}` is None, but the operator needs it")
+            raise SignatureError(f"`{name}` is None, but the operator needs it")
         return None
     if name == "rng":
-        return check_key(op, value)
+        return check_key(value)
     problems, allowed = [], [part for part in allowed if part is not type(None)]
     for check in dict.fromkeys(map(_check_of, allowed)):
         try:
-            return None if check is None else check(op, name, value)
+            return None if check is None else check(name, value)
         except JaxopsError as problem:
             problems.append(problem)
     if len(problems) > 1 and not any(isinstance(problem, StaticError) for problem in problems):
-        raise _refusal(op, name, value, " or ".join(map(_name_of, allowed)))
+        raise _refusal(name, value, " or ".join(map(_name_of, allowed)))
     raise problems[0]
 
 
@@ -152,30 +161,30 @@ def _check_of(part: Any) -> _Check | None:
     return functools.partial(_instance, kind)
 
 
-def _refusal(op: str, operand: str, value: Any, expected: str, hint: str | None = None) -> ArgumentError:
+def _refusal(operand: str, value: Any, expected: str, hint: str | None = None) -> ArgumentError:
     shown = describe(value)
     shown = shown if len(shown) <= 80 else f"{shown[:79]}…"
-    return ArgumentError(message(op, f"`{operand}` is {shown}; it must be {expected}", hint=hint))
+    return ArgumentError(message(f"`{operand}` is {shown}; it must be {expected}", hint=hint))
 
 
-def check_array(op: str, operand: str, value: Any) -> None:
+def check_array(operand: str, value: Any) -> None:
     """Raises ArgumentError for a value that is not an array, DTypeError for one of a type that the standard does not
     have.
     """
     if isinstance(value, FromSizes | Deferred):
         return
-    _check_listed(op, operand, value)
-    array = value if isinstance(value, jax.Array) else as_array(value, f"{op}: `{operand}`")
+    _check_listed(operand, value)
+    array = value if isinstance(value, jax.Array) else as_array(value, f"`{operand}`")
     reason = _foreign(array)
     if reason:
         shown: dict[str, Any] = {operand: value} if array is value else {}
-        raise DTypeError(message(op, f"`{operand}` {reason}", **shown))
+        raise DTypeError(message(f"`{operand}` {reason}", **shown))
 
 
-def _check_listed(op: str, operand: str, value: Any) -> None:
+def _check_listed(operand: str, value: Any) -> None:
     """Raises ArgumentError for tracers in a list, which NumPy cannot put together."""
     if isinstance(value, list | tuple) and any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)):
-        raise _refusal(op, operand, value, "one array", "put JAX arrays together with jnp.stack")
+        raise _refusal(operand, value, "one array", "put JAX arrays together with jnp.stack")
 
 
 def _foreign(array: Any) -> str:
@@ -199,95 +208,95 @@ def _foreign(array: Any) -> str:
     return f"has elements of type {dtype}; the standard has no such type"
 
 
-def _any(op: str, operand: str, value: Any) -> None:
+def _any(operand: str, value: Any) -> None:
     """Numbers, an array, a sequence of arrays; an object of another kind may be anything but a class."""
     if isinstance(value, type):
-        raise _refusal(op, operand, value, "a value", f"give one, such as {value.__name__}(1)")
+        raise _refusal(operand, value, "a value", f"give one, such as {value.__name__}(1)")
     numbers = isinstance(value, list | tuple) and not all(hasattr(item, "dtype") for item in value)
     if numbers or isinstance(value, np.ndarray | jax.Array):
-        check_array(op, operand, value)
+        check_array(operand, value)
 
 
-def _static(op: str, operand: str, value: Any) -> None:
-    check_array(op, operand, known(op, operand, value))
+def _static(operand: str, value: Any) -> None:
+    check_array(operand, known(operand, value))
 
 
-def _number(op: str, operand: str, value: Any) -> None:
-    values = known(op, operand, value)
+def _number(operand: str, value: Any) -> None:
+    values = known(operand, value)
     if values.dtype.kind not in "biuf" or values.ndim or (values.dtype.itemsize > 8 and values.dtype.kind == "f"):
-        raise _refusal(op, operand, value, "a number")
+        raise _refusal(operand, value, "a number")
     if isinstance(value, np.ndarray | jax.Array):
-        raise _refusal(op, operand, value, "a number of Python", f"give float({operand})")
+        raise _refusal(operand, value, "a number of Python", f"give float({operand})")
 
 
-def _integer(op: str, operand: str, value: Any) -> None:
-    number = value if isinstance(value, bool | np.bool_) else integer(op, operand, value)
+def _integer(operand: str, value: Any) -> None:
+    number = value if isinstance(value, bool | np.bool_) else integer(operand, value)
     if isinstance(number, int) and not -(2**63) <= number < 2**63:
-        raise _refusal(op, operand, value, "an integer of 64 bits")
+        raise _refusal(operand, value, "an integer of 64 bits")
 
 
-def _ints(op: str, operand: str, value: Any) -> None:
-    for item in ints(op, operand, value, single=True):
-        _integer(op, operand, item)
+def _ints(operand: str, value: Any) -> None:
+    for item in ints(operand, value, single=True):
+        _integer(operand, item)
 
 
-def _flag(op: str, operand: str, value: Any) -> None:
-    values = known(op, operand, value)
+def _flag(operand: str, value: Any) -> None:
+    values = known(operand, value)
     if values.ndim or values.dtype.kind not in "biu" or values not in (0, 1):
-        raise _refusal(op, operand, value, "True or False")
+        raise _refusal(operand, value, "True or False")
 
 
-def _text(op: str, operand: str, value: Any) -> None:
+def _text(operand: str, value: Any) -> None:
     if not isinstance(value, str):
-        raise _refusal(op, operand, value, "a string")
+        raise _refusal(operand, value, "a string")
 
 
-def _one_of(allowed: tuple[Any, ...], op: str, operand: str, value: Any) -> None:
+def _one_of(allowed: tuple[Any, ...], operand: str, value: Any) -> None:
     if not isinstance(value, str | int | float | np.integer) or value not in allowed:
-        raise _refusal(op, operand, value, f"one of {', '.join(map(repr, allowed))}")
+        raise _refusal(operand, value, f"one of {', '.join(map(repr, allowed))}")
 
 
-def _element_type(op: str, operand: str, value: Any) -> None:
-    element_type(op, operand, value)
+def _element_type(operand: str, value: Any) -> None:
+    element_type(operand, value)
 
 
-def check_key(op: str, value: Any) -> None:
+def check_key(value: Any) -> None:
     """Raises ArgumentError unless it is a random key of JAX."""
     typed = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
     raw = isinstance(value, jax.Array | np.ndarray) and value.dtype == np.uint32
     if not (typed and value.ndim == 0) and not (raw and value.ndim == 1):
-        raise _refusal(op, "rng", value, "one random key, such as jax.random.key(0)")
+        raise _refusal("rng", value, "one random key, such as jax.random.key(0)")
 
 
-def _instance(kind: type, op: str, operand: str, value: Any) -> None:
+def _instance(kind: type, operand: str, value: Any) -> None:
     if not isinstance(value, kind):
-        raise _refusal(op, operand, value, f"of type {kind.__name__}")
+        raise _refusal(operand, value, f"of type {kind.__name__}")
 
 
-def _collection(op: str, operand: str, value: Any) -> None:
+def _collection(operand: str, value: Any) -> None:
     is_collection = isinstance(value, Collection) and not isinstance(value, str | np.ndarray | jax.Array)
     if not is_collection or not all(isinstance(v, str) for v in value):
-        raise _refusal(op, operand, value, "a list of names")
+        raise _refusal(operand, value, "a list of names")
 
 
-def _mapping(op: str, operand: str, value: Any) -> None:
+def _mapping(operand: str, value: Any) -> None:
     if not isinstance(value, Mapping):
-        raise _refusal(op, operand, value, "a dictionary")
+        raise _refusal(operand, value, "a dictionary")
 
 
-def _callable(op: str, operand: str, value: Any) -> None:
+def _callable(operand: str, value: Any) -> None:
     if not callable(value):
-        raise _refusal(op, operand, value, "a function")
+        raise _refusal(operand, value, "a function")
 
 
-def _sequence(item: Any, op: str, operand: str, value: Any) -> None:
+def _sequence(item: Any, operand: str, value: Any) -> None:
     if not isinstance(value, list | tuple):
         hint = f"give one of them as [{operand}]" if isinstance(value, jax.Array | np.ndarray) else None
-        raise _refusal(op, operand, value, "a list", hint)
+        raise _refusal(operand, value, "a list", hint)
     check = next(filter(None, map(_check_of, _parts(item))), None)
     for position, part in enumerate(value):
         if check is not None and (part is not None or item in (int, float, str)):
-            check(op, f"{operand}[{position}]", part)
+            check(f"{operand}[{position}]", part)
 
 
 _INTS = get_args(Ints)

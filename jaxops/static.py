@@ -25,7 +25,7 @@ from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import ad, batching, mlir, partial_eval
 
 from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError, SizeError, StaticError, items, message
-from jaxops.memory import bounded_operands, bounded_results, operator_of, runs_here
+from jaxops.memory import bounded_operands, bounded_results, runs_here
 
 __all__ = [
     "A",
@@ -189,12 +189,11 @@ def jit_if_concrete(fn: Callable[..., Any]) -> Callable[..., Any]:
     the jaxpr. A concrete JAX array: compiles `fn` once per shape and (hashable) attributes, in JAX's own cache. Static
     data and results that take too many bytes raise TooLargeError.
     """
-    op_of = operator_of(fn)
 
     def entry(data: Any, attributes: tuple[Any, ...]) -> Any:
         with runs_here():
             result = fn(data, *attributes)
-            bounded_results(op_of(attributes), jax.tree.leaves(result))
+            bounded_results(jax.tree.leaves(result))
             return result
 
     entry.__name__ = fn.__name__  # profilers show this name
@@ -207,11 +206,11 @@ def jit_if_concrete(fn: Callable[..., Any]) -> Callable[..., Any]:
         if type(data) is tuple and data and isinstance(data[0], jax.Array | np.ndarray):
             if _is_concrete(type(data[0])) and not any(isinstance(d, Tracer) for d in data):
                 return compiled(data, attributes)
-            bounded_operands(op_of(attributes), data)
-            return _static_arrays(op_of(attributes), fn(data, *attributes), data)
+            bounded_operands(data)
+            return _static_arrays(fn(data, *attributes), data)
         data = array(data)
-        bounded_operands(op_of(attributes), (data,))
-        return _static_arrays(op_of(attributes), fn(data, *attributes), (data,))
+        bounded_operands((data,))
+        return _static_arrays(fn(data, *attributes), (data,))
 
     return run
 
@@ -239,12 +238,12 @@ def traced_once(fn: Callable[..., Any], *args: Any) -> tuple[Callable[..., Any],
     return repeat, closed.consts, next(read, None)
 
 
-def _static_arrays(op: str, result: Any, operands: tuple[Any, ...]) -> Any:
+def _static_arrays(result: Any, operands: tuple[Any, ...]) -> Any:
     if type(result) is np.ndarray:
         return static_array(result, *operands) if result.dtype == object else result
     if type(result) is tuple and result and type(result[0]) is np.ndarray:
         return tuple(static_array(part, *operands) for part in result)
-    bounded_results(op, jax.tree.leaves(result))
+    bounded_results(jax.tree.leaves(result))
     return result
 
 
@@ -253,7 +252,7 @@ class StaticValue:
     """A static value that passes through `jit`: part of the cache key as an argument, unchanged as a result."""
 
     def __init__(self, value: np.ndarray) -> None:
-        bounded_operands("the border of a compiled program", (value,))
+        bounded_operands((value,), "the border of a compiled program: a static value")
         self.value = value
         content = tuple(value.flat) if value.dtype.kind in "OT" else value.tobytes()
         self._key = (value.dtype.name, value.shape, content)
@@ -312,25 +311,23 @@ for _name in ("neg", "abs", "lt", "le", "gt", "ge", "eq", "ne", "getitem"):
 jax.tree_util.register_pytree_node(FromSizes, lambda v: ((v.traced,), None), lambda _, leaves: cast(Any, leaves[0]))
 
 
-def beside(data: Any, op: str, operand: str, value: Any) -> Any:
+def beside(data: Any, operand: str, value: Any) -> Any:
     """An operand that says how to move `data`: read at once where these are strings, which no program can hold."""
-    return (
-        known(op, operand, value) if is_static(data) and data.dtype.kind in "OUST" and not is_symbolic(data) else value
-    )
+    return known(operand, value) if is_static(data) and data.dtype.kind in "OUST" and not is_symbolic(data) else value
 
 
-def known(op: str, operand: str, value: Any) -> Any:
+def known(operand: str, value: Any) -> Any:
     """A static operand as a NumPy array; a tracer raises StaticError, what sizes leave open SizeError."""
     if isinstance(value, FromSizes):
-        raise value.problem(f"{op}: `{operand}` must be known while tracing")
+        raise value.problem(f"`{operand}` must be known while tracing")
     try:
         if not isinstance(value, Tracer):
-            return as_array(value, f"{op}: `{operand}`")
+            return as_array(value, f"`{operand}`")
     except TracerArrayConversionError:
         pass  # a tracer in a list
     problem = f"`{operand}` must be known while tracing, but it is traced"
     hint = f"give `{operand}` as Python numbers or a NumPy array, compute it from `jaxops.shape(x)`, or name it in "
-    raise StaticError(message(op, problem, hint=None, **{operand: value}), f"{hint}`static_argnames` of `jax.jit`")
+    raise StaticError(message(problem, hint=None, **{operand: value}), f"{hint}`static_argnames` of `jax.jit`")
 
 
 def as_array(value: Any, subject: str = "an operand") -> np.ndarray:

@@ -141,18 +141,18 @@ def test_is_float():
 
 
 def test_unify():
-    static = dtypes.unify("op", ([1], np.array([2])))
+    static = dtypes.unify(([1], np.array([2])))
     assert all(isinstance(v, np.ndarray) for v in static)
-    mixed = dtypes.unify("op", (jnp.array([1]), np.array([2])))
+    mixed = dtypes.unify((jnp.array([1]), np.array([2])))
     assert all(isinstance(v, jax.Array) and v.dtype == np.int32 for v in mixed)
     with pytest.raises(
         DTypeError, match=r"op: operands must have one element type, got int32, float32; convert with jaxops.cast"
     ):
-        dtypes.unify("op", (jnp.array([1]), np.ones(1)))
+        dtypes.unify((jnp.array([1]), np.ones(1)))
     with pytest.raises(DTypeError, match=r"op: .* got a int64, b float64; convert"):
-        dtypes.unify("op", (np.array([1]), np.ones(1)), ("a ", "b "))
+        dtypes.unify((np.array([1]), np.ones(1)), ("a ", "b "))
     with pytest.raises(DTypeError, match="one element type"):
-        dtypes.unify("op", (np.array([1]), np.array(["a"])))
+        dtypes.unify((np.array([1]), np.array(["a"])))
 
 
 @pytest.mark.parametrize("name", ["int2", "int4", "uint2", "uint4"])

@@ -22,7 +22,7 @@ def read_image(path: str, formal: Any) -> np.ndarray:
     """
     channels, axis = _channels(path, formal)
     try:
-        pixels = decoded(path, Path(path).read_bytes(), _MODES[channels])
+        pixels = decoded(Path(path).read_bytes(), _MODES[channels], path)
     except ArgumentError as error:
         raise ArgumentError(f"{path}: neither a .npy file nor an image that can be decoded: {error}") from error
     height, width = pixels.shape[:2]

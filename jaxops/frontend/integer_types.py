@@ -32,8 +32,8 @@ class WideOperator(WrappedOperator):
         if any(x.dtype == np.uint32 for x in inputs):  # a tracer, or an array that a piece of the model computed
             raise OutOfRangeError(
                 message(
-                    self.name,
-                    "the result may need 64 bits, but the uint64 operands are uint32 arrays, since x64 is off",
+                    f"{self.name}: the result may need 64 bits, but the uint64 operands are uint32 arrays, "
+                    "since x64 is off",
                     **dict(zip(self.formals, inputs, strict=True)),
                     hint="load the model with x64='auto' or True, or turn x64 on with "
                     "jax.config.update('jax_enable_x64', True)",

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxops.attributes import integer
 from jaxops.dtypes import converted, is_float
-from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError, amount
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError, amount, errors_of
 from jaxops.frontend.schema import Formal, Schema, formal_of
 from jaxops.frontend.schema_operator import SchemaOperator
 from jaxops.graph.interpreter import run_node
@@ -82,7 +82,8 @@ def _function(name: str, operator: SchemaOperator[Any], bound: Callable[[Node], 
 
     def call(*inputs: Any, rng: jax.Array | None = None, **named: Any) -> Any:
         n_outputs = named.pop("n_outputs", None)
-        n_outputs = None if n_outputs is None else integer(operator.version, "n_outputs", n_outputs, least=0)
+        with errors_of(operator.version):
+            n_outputs = None if n_outputs is None else integer("n_outputs", n_outputs, least=0)
         if rng is not None and "rng" not in signature.parameters:
             raise SignatureError(f"{operator.version}: the operator draws no random numbers; leave out `rng`")
         attributes = {k: v for k, v in named.items() if k not in inputs_by_name or k in schema.attributes}
@@ -218,7 +219,8 @@ def _attribute(operator: SchemaOperator[Any], name: str, value: Any) -> Any:
     """An attribute in the form of the front end: an array where the schema has a tensor, a tuple for a list."""
     declared = operator.schema.attributes.get(name)
     if isinstance(value, jax.Array):
-        value = known(operator.version, name, value)
+        with errors_of(operator.version):
+            value = known(name, value)
     if declared and declared.tensor:
         if isinstance(value, np.ndarray | np.generic):
             return value

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxops.errors import errors_of
 from jaxops.static import known
 
 
@@ -14,7 +15,8 @@ def feeds(values: Mapping[str, Any], dtypes: Mapping[str, np.dtype | None]) -> d
     def feed(name: str, value: Any, dtype: np.dtype | None) -> Any:
         if isinstance(value, list | tuple):
             return [feed(name, item, dtype) for item in value]
-        array = known("compare", name, value)
+        with errors_of("compare"):
+            array = known(name, value)
         return array if dtype is None else array.astype(dtype, copy=False)
 
     return {name: feed(name, value, dtypes.get(name)) for name, value in values.items() if value is not None}

@@ -22,6 +22,7 @@ from jaxops.errors import (
     UnsupportedError,
     amount,
     describe,
+    errors_of,
     symbols_in,
 )
 from jaxops.graph.bounded_sizes import COUNTED_SIZES, outputs_of
@@ -259,7 +260,8 @@ def _symbolic_sizes(values: Sequence[Any]) -> list[Any]:
 def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: Any, runs: Any) -> Sequence[Any]:
     operator = node.operator
     if node.body is None:  # a body may ask for the shape of an operand alone
-        bounded_operands(operator.name, (x for k, x in enumerate(inputs) if operator.mark(k) != SHAPE_ONLY))
+        read = (x for k, x in enumerate(inputs) if operator.mark(k) != SHAPE_ONLY)
+        bounded_operands(read, f"{operator.name}: a static value")
     operator.check(inputs)
     body = node.body or operator.body(node, inputs)
     if body is not None:
@@ -278,7 +280,7 @@ def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: 
     outputs = outputs_of(node, inputs, attributes, rng)
     outputs = border.outside(outputs) if border else outputs
     operator.check_results(outputs)
-    bounded_results(operator.name, jax.tree.leaves(outputs))
+    bounded_results(jax.tree.leaves(outputs), operator.name)
     if len(outputs) < len(node.outputs):
         returned = amount(len(outputs), "output")
         raise SignatureError(f"{operator.name}: returned {returned}, but the node has {len(node.outputs)}")
@@ -290,7 +292,8 @@ def _subgraph(runs: Any, graph: Graph, params: Any, values: Any, *inputs: Any, r
     inputs_by_name = {value.name: x for value, x in zip(graph.inputs, inputs, strict=True)}
     token = SIZE_CONSTRAINTS.set(None)  # a branch that may not be taken assumes no limits: its node does
     try:
-        return runs(graph, inputs_by_name, params, rng, values)
+        with errors_of(""):  # such an error names its node's operator, not the one that has the subgraph
+            return runs(graph, inputs_by_name, params, rng, values)
     finally:
         SIZE_CONSTRAINTS.reset(token)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxops.attributes import axis as resolve_axis
 from jaxops.dtypes import as_traced, canonical
-from jaxops.errors import ShapeError, UnsupportedError
+from jaxops.errors import ShapeError, UnsupportedError, errors_of
 from jaxops.frontend.schema import Formal
 from jaxops.frontend.versions import newest
 from jaxops.onnx.registry import Operator, adapters, find
@@ -106,7 +106,8 @@ class TolerantOperator(Operator):
 def _pieces(data: Any, attributes: Mapping[str, Any], n_outputs: int) -> int:
     """The number of pieces of a Split without lengths."""
     if attributes.get("num_outputs") is None:
-        size = data.shape[resolve_axis("split", attributes["axis"], data.ndim)]
+        with errors_of("split"):
+            size = data.shape[resolve_axis(attributes["axis"], data.ndim)]
         remainder = size % n_outputs
         if isinstance(remainder, int) and remainder:
             raise ShapeError(

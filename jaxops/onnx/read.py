@@ -306,7 +306,7 @@ def _dense(proto: onnx.SparseTensorProto, external: _External) -> np.ndarray:
         raise ModelError(f"{subject}: its indices are {indices.dtype.name}; they must be int64")
     if values.ndim != 1 or indices.shape not in ((len(values),), (len(values), len(sizes))):
         raise ModelError(f"{subject}: {values.shape} values cannot stand at indices of shape {indices.shape}")
-    bounded(subject, sizes, values.itemsize)
+    bounded(sizes, values.itemsize, subject)
     limits = np.array(math.prod(sizes) if flat else sizes)
     if ((indices < 0) | (indices >= limits)).any():
         raise ModelError(f"{subject}: an index lies outside of it")

@@ -137,7 +137,7 @@ def to_outputs(outputs: Sequence[Any], formals: Sequence[Value], arguments: Any)
     def left(y: Any) -> Any:
         if isinstance(y, Deferred):
             return y if inside else y.value
-        bounded_operands("an output of the model", (y,))
+        bounded_operands((y,), "an output of the model: a static value")
         if inside and isinstance(y, np.ndarray) and is_string(y):
             return ChosenStrings.all_of(y)
         if inside:

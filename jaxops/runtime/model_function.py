@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from jaxops.compiler.part_of_program import as_one_operation, may_be_one_operation
-from jaxops.errors import BOTH_BRANCHES, ShapeError, SignatureError, UnboundedError, describe
+from jaxops.errors import BOTH_BRANCHES, ShapeError, SignatureError, UnboundedError, describe, errors_of
 from jaxops.graph.data_dependence import inputs_that_size
 from jaxops.graph.interpreter import is_long
 from jaxops.graph.liveness import Parts
@@ -155,7 +155,8 @@ class ModelFunction:
         """Runs the graph. weights, values: checked parameters and inputs. fast_inputs: see `GraphRunner.call`. whole:
         whether the model may become one operation of a user's program."""
         if rng is not None:
-            check_key("apply", rng)
+            with errors_of("apply"):
+                check_key(rng)
         arguments, graph = (weights, values, rng), self.part(outputs)
 
         def run(weights: Any, values: Any, rng: Any) -> Any:

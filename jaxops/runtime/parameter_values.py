@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from jaxops.dtypes import as_canonical, as_traced, canonical, stand_in
-from jaxops.errors import DTypeError, JaxopsError, ShapeError, SignatureError, amount
+from jaxops.errors import DTypeError, JaxopsError, ShapeError, SignatureError, amount, errors_of
 from jaxops.graph.nodes import Tensor
 from jaxops.lazy_array import READERS, Unread
 from jaxops.progress import progress
@@ -148,7 +148,8 @@ def matched(
 def _fitting(subject: str, name: str, value: Any, tensor: Tensor) -> jax.Array:
     """Returns a parameter with the model's shape and type; float32 may represent float64, as in JAX with x64 off."""
     if not isinstance(value, jax.Array):
-        check_array("params", name, value)
+        with errors_of("params"):
+            check_array(name, value)
     array, dtype = as_traced(value), canonical(tensor.dtype)
     if array.shape != tensor.shape:
         raise ShapeError(f"{subject}: '{name}' has shape {array.shape}, but the model has {tensor.shape}")

@@ -82,7 +82,7 @@ def equal(a: Dim, b: Dim) -> bool:
         # A symbolic comparison may be decidable in one direction only, so try both.
         return not (a - b > 0 or a - b < 0)
     except Undecided as error:
-        raise _undecided("equal", *((b, a) if isinstance(a, int) else (a, b)), 1) from error
+        raise _undecided(*((b, a) if isinstance(a, int) else (a, b)), 1, equality=True) from error
 
 
 # The functions in the text of a symbolic size.
@@ -108,7 +108,7 @@ def greater(a: Dim, b: Dim) -> bool:
     try:
         return bool(a > b)
     except Undecided as error:
-        raise _undecided("greater", a, b, 1) from error
+        raise _undecided(a, b, 1) from error
 
 
 @may_be_none
@@ -117,10 +117,10 @@ def greater_or_equal(a: Dim, b: Dim) -> bool:
     try:
         return bool(a >= b)
     except Undecided as error:
-        raise _undecided("greater_or_equal", a, b, 0) from error
+        raise _undecided(a, b, 0) from error
 
 
-def _undecided(op: str, a: Dim, b: Dim, more: int) -> SizeError:
+def _undecided(a: Dim, b: Dim, more: int, *, equality: bool = False) -> SizeError:
     """Returns the error of an undecided comparison. more: if b is a number, all a >= b + more give the same answer."""
     # A comparison with 0 or 1 asks for a special case; the error proposes a program for all other sizes.
     needs = ""
@@ -128,8 +128,8 @@ def _undecided(op: str, a: Dim, b: Dim, more: int) -> SizeError:
         needs = f"{a} >= {b + more}"
     elif isinstance(a, int) and 0 <= a <= 1:
         needs = f"{b} >= {a + 1 - more}"
-    otherwise = f"{a} == {b}" if needs and op == "equal" else ""
-    problem = f"{op}: the answer for {a} and {b} depends on the value of a symbolic size"
+    otherwise = f"{a} == {b}" if needs and equality else ""
+    problem = f"the answer for {a} and {b} depends on the value of a symbolic size"
     return SizeError(problem, a, b, needs=needs, otherwise=otherwise)
 
 
@@ -197,14 +197,14 @@ def must_agree(problem: str, sizes: Sizes, expected: Sizes) -> None:
         raise ShapeError(problem)
 
 
-def must_fit(op: str, operand: str, sizes: Sizes | None, *allowed: tuple[Dim | str, ...], reason: str = "") -> None:
+def must_fit(operand: str, sizes: Sizes | None, *allowed: tuple[Dim | str, ...], reason: str = "") -> None:
     """Raises ShapeError, which names the operand, unless its sizes fit one of the allowed ones: see `sizes_fit`.
 
     reason: the end of the message, after the allowed sizes.
     """
     if sizes is not None and sizes not in allowed:
         choices = " or ".join(map(shape_text, allowed))
-        problem = f"{op}: `{operand}` of {shape_text(sizes)} must be {choices}{reason}"
+        problem = f"`{operand}` of {shape_text(sizes)} must be {choices}{reason}"
         if not sizes_fit(problem, sizes, *allowed):
             raise ShapeError(problem)
 

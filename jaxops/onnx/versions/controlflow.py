@@ -71,7 +71,7 @@ def _lengths(values: Any, batch: Any, steps: Any) -> jax.Array:
     if not isinstance(given, Tracer) and isinstance(steps, int):
         known = np.asarray(given)
         if known.size and (known.min() < 0 or known.max() > steps):
-            raise ArgumentError(message("scan", f"`sequence_lens` must be in [0, {steps}]", sequence_lens=known))
+            raise ArgumentError(message(f"scan: `sequence_lens` must be in [0, {steps}]", sequence_lens=known))
     return as_traced(given)
 
 

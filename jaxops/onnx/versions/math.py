@@ -12,7 +12,7 @@ import numpy as np
 from jaxops import ops
 from jaxops.attributes import axis as resolve_axis
 from jaxops.dtypes import is_float
-from jaxops.errors import AxisError, DTypeError, ShapeError, shape_text
+from jaxops.errors import AxisError, DTypeError, ShapeError, errors_of, shape_text
 from jaxops.onnx.registry import version
 from jaxops.shapes.arithmetic import agree, must_agree
 from jaxops.signature import Static
@@ -147,7 +147,9 @@ def _over_the_rest(fn: Callable[..., Array]) -> Callable[..., Array]:
 
     def softmax_1(input: Array, *, axis: int) -> Array:
         rank = array(input).ndim
-        return fn(input, axes=tuple(range(resolve_axis(fn.__name__, axis, rank), rank)))
+        with errors_of(fn.__name__):
+            first = resolve_axis(axis, rank)
+        return fn(input, axes=tuple(range(first, rank)))
 
     return softmax_1
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxops import ops
 from jaxops.dtypes import as_traced
-from jaxops.errors import SignatureError
+from jaxops.errors import SignatureError, errors_of
 from jaxops.onnx.registry import version
 from jaxops.onnx.schemas import element_type
 from jaxops.onnx.versions.tensor import nonnegative
@@ -94,8 +94,9 @@ def dropout_10(data: SizesKept[Array], ratio: Any = None, training_mode: Static 
 
 @version("GroupNormalization", 18)
 def group_normalization_18(x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float) -> Array:
-    sizes = sizes_of.groups("group_normalization", array(x).shape, num_groups)
-    channels = [_per_channel(name, v, sizes) for name, v in (("scale", scale), ("bias", bias))]
+    with errors_of("group_normalization"):
+        sizes = sizes_of.groups(array(x).shape, num_groups)
+        channels = [_per_channel(name, v, sizes) for name, v in (("scale", scale), ("bias", bias))]
     # The type of x for all; 16-bit types are computed in float32 nevertheless.
     work = np.float64 if array(x).dtype == np.float64 else np.float32
     return ops.group_normalization(x, *channels, num_groups=num_groups, epsilon=epsilon, stash_type=work)
@@ -107,7 +108,7 @@ version("GroupNormalization", 21)(ops.group_normalization)
 def _per_channel(name: str, value: Array, sizes: tuple[Any, ...]) -> Any:
     """Returns numbers per group as numbers per channel."""
     value = as_traced(value)
-    sizes_of.per_channel("group_normalization", (sizes[0], sizes[1]), **{name: value.shape})
+    sizes_of.per_channel((sizes[0], sizes[1]), **{name: value.shape})
     return jnp.broadcast_to(value[:, None], sizes[1:3]).reshape(-1)
 
 

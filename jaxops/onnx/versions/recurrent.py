@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from jaxops import ops
 from jaxops.attributes import flag
+from jaxops.errors import errors_of
 from jaxops.onnx.registry import version
 from jaxops.signature import like
 
@@ -15,7 +16,8 @@ from jaxops.signature import like
 @version("RNN", 1)
 @like(ops.rnn, without=["layout"])
 def rnn_1(*inputs: Any, output_sequence: int, **attributes: Any) -> Any:
-    flag("rnn", "output_sequence", output_sequence)
+    with errors_of("rnn"):
+        flag("output_sequence", output_sequence)
     return ops.rnn(*inputs, **attributes)
 
 
@@ -27,7 +29,8 @@ def gru_1(
     output_sequence: int,
     **attributes: Any,
 ) -> Any:
-    flag("gru", "output_sequence", output_sequence)
+    with errors_of("gru"):
+        flag("output_sequence", output_sequence)
     # 'foward' is the spelling of the default in version 1.
     return ops.gru(*inputs, direction="forward" if direction == "foward" else direction, **attributes)
 
@@ -35,7 +38,8 @@ def gru_1(
 @version("LSTM", 1)
 @like(ops.lstm, without=["layout"])
 def lstm_1(*inputs: Any, output_sequence: int, **attributes: Any) -> Any:
-    flag("lstm", "output_sequence", output_sequence)
+    with errors_of("lstm"):
+        flag("output_sequence", output_sequence)
     return ops.lstm(*inputs, **attributes)
 
 

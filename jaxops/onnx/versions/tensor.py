@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxops import ops
 from jaxops.attributes import axis as resolve_axis, whole_numbers
-from jaxops.errors import ArgumentError, AxisError, ShapeError, SignatureError, amount, shape_text
+from jaxops.errors import ArgumentError, AxisError, ShapeError, SignatureError, amount, errors_of, shape_text
 from jaxops.onnx.registry import version
 from jaxops.ops.tensor.grids import GridMode
 from jaxops.ops.tensor.resizing import NearestMode
@@ -30,7 +30,8 @@ def nonnegative(op: str, name: str, values: Any) -> None:
 def _even_split(input: Array, split: Any, axis: int, n_outputs: int) -> tuple[Array, ...]:
     """Splits as before opset 18: without lengths, the axis must divide evenly."""
     if split is None:
-        size = array(input).shape[resolve_axis("split", axis, array(input).ndim)]
+        with errors_of("split"):
+            size = array(input).shape[resolve_axis(axis, array(input).ndim)]
         split = sizes_of.equal_chunks(size, _counted(n_outputs))
     return _listed_split(input, split, axis, n_outputs)
 
@@ -55,7 +56,8 @@ def split_1(
     input: Array, lengths: Static = None, /, *, axis: int | None = None, split: Ints | None = None, n_outputs: int
 ) -> tuple[Array, ...]:
     if lengths is not None:  # in the type of the data, which may be float
-        split = whole_numbers("split", "split", lengths)
+        with errors_of("split"):
+            split = whole_numbers("split", lengths)
     return _even_split(input, split, axis or 0, n_outputs)
 
 
@@ -139,12 +141,14 @@ def tile_1(input: Array, tiles: Static, axis: Static) -> Array:
     """Repeats along one axis. `tiles` and `axis` have the type of the data, which may be float."""
     data = array(input)
     count, at = (_one("tile", n, v) for n, v in (("tiles", tiles), ("axis", axis)))
-    place = resolve_axis("tile", at, data.ndim)
+    with errors_of("tile"):
+        place = resolve_axis(at, data.ndim)
     return ops.tile(data, tuple(count if i == place else 1 for i in range(data.ndim)))
 
 
 def _one(op: str, operand: str, value: Any) -> Any:
-    found = whole_numbers(op, operand, value, single=True)
+    with errors_of(op):
+        found = whole_numbers(operand, value, single=True)
     if len(found) != 1:
         raise ShapeError(f"{op}: `{operand}` must be one number, got {len(found)}")
     return found[0]
@@ -193,7 +197,8 @@ CoordinateMode = Literal[
 
 def _simple_resize(x: Array, scales: Any, mode: EarlyResizeMode) -> Array:
     """Resizes by x / scale as onnxruntime does, since the text is silent; a smaller axis takes the next element up."""
-    values = np.asarray(known("resize", "scales", scales))
+    with errors_of("resize"):
+        values = np.asarray(known("scales", scales))
     x = array(x)
     if values.shape != (x.ndim,):
         raise ShapeError(f"resize: `scales` of {shape_text(values.shape)} must be ({x.ndim},), a number for each axis")
@@ -229,7 +234,8 @@ def upsample_7(x: Array, *, scales: Sequence[float], mode: EarlyResizeMode) -> A
 @version("Upsample", 9)
 @operator(precision="exact", grows=True)
 def upsample_9(x: Array, scales: StaticNumbers, *, mode: EarlyResizeMode) -> Array:
-    smaller = [s for s in np.asarray(known("upsample", "scales", scales)).ravel() if not s >= 1]
+    with errors_of("upsample"):
+        smaller = [s for s in np.asarray(known("scales", scales)).ravel() if not s >= 1]
     if smaller:
         raise ArgumentError(f"upsample: `scales` holds {smaller[0]}; scales are 1 or more")
     return _simple_resize(x, scales, mode)

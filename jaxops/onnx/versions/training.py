@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxops.dtypes import floating
-from jaxops.errors import SignatureError, amount
+from jaxops.errors import SignatureError, amount, errors_of
 from jaxops.onnx.registry import version
 from jaxops.signature import Subgraph
 from jaxops.static import Array
@@ -30,12 +30,14 @@ def gradient_1(
         raise SignatureError(
             f"gradient: {amount(len(inputs), 'input')}, but `xs` and `zs` name {amount(len(xs) + len(zs), 'value')}"
         )
-    by = floating("gradient", **dict(zip(xs, inputs, strict=False)))
+    with errors_of("gradient"):
+        by = floating(**dict(zip(xs, inputs, strict=False)))
     others = inputs[len(xs) :]
 
     def target(*values: Any) -> Any:
         (found,) = differentiated(*values, *others)
-        (found,) = floating("gradient", **{y: found})
+        with errors_of("gradient"):
+            (found,) = floating(**{y: found})
         return jnp.sum(found)
 
     return jax.grad(target, tuple(range(len(by))))(*by)

@@ -6,7 +6,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from jaxops import ops
-from jaxops.errors import ArgumentError, ShapeError, amount, shape_text
+from jaxops.attributes import axis as axis_of
+from jaxops.errors import ArgumentError, ShapeError, amount, errors_of, shape_text
 from jaxops.static import array, is_symbolic, known
 
 AutoBroadcast: TypeAlias = Literal["none", "numpy", "pdpd"]
@@ -34,7 +35,8 @@ def laid_beside(op: str, a: Any, b: Any, auto_broadcast: AutoBroadcast) -> Any:
 
 def vector(op: str, name: str, values: Any) -> np.ndarray:
     """Returns static integers, one or a list, as a 1-D array."""
-    return np.reshape(np.asarray(known(op, name, values)), -1)
+    with errors_of(op):
+        return np.reshape(np.asarray(known(name, values)), -1)
 
 
 def single(op: str, name: str, value: Any) -> Any:
@@ -43,6 +45,12 @@ def single(op: str, name: str, value: Any) -> Any:
     if values.size != 1:
         raise ShapeError(f"{op}: `{name}` must be one number, got {values.size}")
     return values[0] if is_symbolic(values) else values[0].item()
+
+
+def resolve_axis(op: str, value: Any, rank: int) -> int:
+    """Returns the axis in [0, rank) that `value` names."""
+    with errors_of(op):
+        return axis_of(value, rank)
 
 
 def with_axes(op: str, name: str, value: Any, least: int) -> Any:

@@ -5,11 +5,10 @@ from typing import Any, Literal
 import numpy as np
 
 from jaxops import ops
-from jaxops.attributes import axis as resolve_axis
 from jaxops.dtypes import is_float
 from jaxops.errors import AxisError
 from jaxops.openvino.registry import version
-from jaxops.openvino.versions.arguments import scalar_like, single, vector
+from jaxops.openvino.versions.arguments import resolve_axis, scalar_like, single, vector
 from jaxops.openvino.versions.arithmetic import floor_div
 from jaxops.signature import ElementType, Static, Weight
 from jaxops.static import Array, array, is_static, is_symbolic

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from jaxops import ops
-from jaxops.attributes import axis as resolve_axis
 from jaxops.errors import ArgumentError
 from jaxops.frontend.signature_operator import SignatureOperator
+from jaxops.openvino.versions.arguments import resolve_axis
 from jaxops.ops.controlflow.looping import Body
 from jaxops.signature import ElementType, ShapeOnly, Static, operator
 from jaxops.static import Array, Dim, array, is_static, is_symbolic

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from jaxops import ops
-from jaxops.attributes import axis as resolve_axis
 from jaxops.errors import ArgumentError
 from jaxops.openvino.registry import version
-from jaxops.openvino.versions.arguments import AutoBroadcast, laid_beside, scalar_like, vector
+from jaxops.openvino.versions.arguments import AutoBroadcast, laid_beside, resolve_axis, scalar_like, vector
 from jaxops.ops.quantization.straight_through import rounded
 from jaxops.signature import Bias, RunningMean, RunningVar, Static, Weight, operator
 from jaxops.static import Array, array

@@ -5,10 +5,9 @@ from typing import Any, Literal
 import numpy as np
 
 from jaxops import ops
-from jaxops.attributes import axis as resolve_axis
 from jaxops.errors import ShapeError
 from jaxops.openvino.registry import version
-from jaxops.openvino.versions.arguments import with_axes
+from jaxops.openvino.versions.arguments import resolve_axis, with_axes
 from jaxops.static import Array, Dim, array
 
 _DEPTH_MODES: dict[str, Any] = {"blocks_first": "DCR", "depth_first": "CRD"}

@@ -6,11 +6,11 @@ from typing import Any, Literal
 import numpy as np
 
 from jaxops import ops
-from jaxops.attributes import axis as resolve_axis, integer
+from jaxops.attributes import integer
 from jaxops.dtypes import is_float
-from jaxops.errors import ArgumentError, ShapeError, amount
+from jaxops.errors import ArgumentError, ShapeError, amount, errors_of
 from jaxops.openvino.registry import version
-from jaxops.openvino.versions.arguments import vector
+from jaxops.openvino.versions.arguments import resolve_axis, vector
 from jaxops.ops.common.interpolation_weights import Coordinates, Nearest, ResizedAxis, Sampling, some_axis_shrinks
 from jaxops.ops.common.symbolic_floats import scaled
 from jaxops.signature import Static, like
@@ -108,7 +108,8 @@ def _axis(x: Any, axis: int, number: Any, mode: str) -> ResizedAxis:
     along = resolve_axis("Interpolate", axis, x.ndim)
     size = x.shape[along]
     if mode == "sizes":
-        number = integer("Interpolate", "sizes", number, least=0)
+        with errors_of("Interpolate"):
+            number = integer("sizes", number, least=0)
         scale = np.float32(number) / np.float32(size) if isinstance(size, int) and isinstance(number, int) else None
         return ResizedAxis(along, size, number, scale)
     scale = np.float32(number)

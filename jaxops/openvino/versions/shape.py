@@ -7,10 +7,9 @@ from typing import Any, Literal
 import numpy as np
 
 from jaxops import ops
-from jaxops.attributes import axis as resolve_axis
 from jaxops.errors import ArgumentError, ShapeError, amount, shape_text
 from jaxops.openvino.registry import version
-from jaxops.openvino.versions.arguments import single, vector
+from jaxops.openvino.versions.arguments import resolve_axis, single, vector
 from jaxops.shapes.arithmetic import equal
 from jaxops.shapes.tensor.splitting import equal_chunks
 from jaxops.signature import ElementType, ShapeOnly, Static

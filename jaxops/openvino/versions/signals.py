@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 
 from jaxops import ops
-from jaxops.attributes import axis as resolve_axis
 from jaxops.errors import ShapeError, amount
 from jaxops.openvino.registry import version
-from jaxops.openvino.versions.arguments import scalar_like, single, vector
+from jaxops.openvino.versions.arguments import resolve_axis, scalar_like, single, vector
 from jaxops.signature import Static
 from jaxops.static import Array, array
 

@@ -28,7 +28,7 @@ def moves_strings(*positions: int) -> Callable[[F], F]:
             if not any(map(_is_traced, args)) and not any(map(_is_traced, attributes.values())):
                 return fn(*args, **attributes)
             given = [k for k in positions if k < len(args)]
-            numbers, strings = _as_numbers(fn.__name__, [args[k] for k in given])
+            numbers, strings = _as_numbers([args[k] for k in given])
             if strings is None:
                 return fn(*args, **attributes)
             numbered = dict(zip(given, numbers, strict=True))
@@ -47,7 +47,7 @@ def compares_strings(fn: F) -> F:
 
     @functools.wraps(fn)
     def run(a: Any, b: Any) -> Any:
-        return fn(*_as_numbers(fn.__name__, [a, b])[0]) if _is_traced(a) or _is_traced(b) else fn(a, b)
+        return fn(*_as_numbers([a, b])[0]) if _is_traced(a) or _is_traced(b) else fn(a, b)
 
     return cast(F, run)
 
@@ -58,7 +58,7 @@ def _is_traced(value: Any) -> bool:
     return isinstance(value.array if isinstance(value, ChosenStrings) else value, Tracer)
 
 
-def _as_numbers(op: str, operands: Sequence[Any]) -> tuple[list[Any], StaticValue | None]:
+def _as_numbers(operands: Sequence[Any]) -> tuple[list[Any], StaticValue | None]:
     """Numbers in place of strings, equal where the strings are, and the string of each number.
 
     operands: arrays, and lists of arrays. Returns them and None unless all of them hold strings.
@@ -70,7 +70,7 @@ def _as_numbers(op: str, operands: Sequence[Any]) -> tuple[list[Any], StaticValu
         numbers, strings = [arrays[0].array], arrays[0].items
     else:
         tables = [np.asarray(x.items.value if isinstance(x, ChosenStrings) else x).astype(object) for x in arrays]
-        bounded_operands(op, tables)
+        bounded_operands(tables)
         number_of: dict[Any, int] = {}
         codes = [
             np.array([number_of.setdefault(text, len(number_of)) for text in table.flat], np.int32).reshape(table.shape)

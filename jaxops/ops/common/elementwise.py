@@ -27,12 +27,12 @@ _KINDS = {
 }
 
 
-def require(op: str, kind: str, *arrays: Array) -> None:
+def require(kind: str, *arrays: Array) -> None:
     """Raises DTypeError unless all arrays are of this kind and of 8 bits or more; symbolic sizes are int64."""
     for a in arrays:
         if not _fits(a.dtype, kind) and not (is_symbolic(a) and _fits(np.dtype(np.int64), kind)):
             size = " of 8 bits or more" if a.dtype.name in SUB_BYTE else ""
-            raise DTypeError(f"{op}: operands must be {kind}{size}, got {type_name(a)}; convert with jaxops.cast")
+            raise DTypeError(f"operands must be {kind}{size}, got {type_name(a)}; convert with jaxops.cast")
 
 
 @functools.cache
@@ -40,26 +40,26 @@ def _fits(dtype: Any, kind: str) -> bool:
     return dtype.name not in SUB_BYTE and any(jnp.issubdtype(dtype, abstract_type) for abstract_type in _KINDS[kind])
 
 
-def operands(op: str, values: Sequence[Any], kind: str | None = None) -> tuple[Array, ...]:
+def operands(values: Sequence[Any], kind: str | None = None) -> tuple[Array, ...]:
     """Operands of one element type; a Python number takes the type of the arrays, or raises ArgumentError.
 
     kind: the kind that `require` checks; None allows every type.
     """
     if not values:
-        raise SignatureError(f"{op}: there are no operands; at least one is needed")
+        raise SignatureError("there are no operands; at least one is needed")
     typed = next((v.dtype for v in values if isinstance(v, jax.Array | np.ndarray)), None)
     if typed is not None and typed.kind not in "OUST":
-        values = [_adopt(op, v, typed) for v in values]
-    arrays = unify(op, tuple(values))
+        values = [_adopt(v, typed) for v in values]
+    arrays = unify(tuple(values))
     if kind is not None:
-        require(op, kind, *arrays)
+        require(kind, *arrays)
     return arrays
 
 
-def _adopt(op: str, value: Any, dtype: Any) -> Any:
+def _adopt(value: Any, dtype: Any) -> Any:
     if not (type(value) is int or (type(value) is float and is_float(dtype))):
         return value
-    return number(f"{op}: the number", value, dtype)
+    return number("the number", value, dtype)
 
 
 def on_sizes(fn: Callable[..., Any], *arrays: Any) -> Any:
@@ -83,19 +83,19 @@ def traced_if_symbolic(*arrays: Array) -> tuple[Any, ...]:
     return tuple(map(as_traced, arrays)) if any(map(is_symbolic, arrays)) else arrays
 
 
-def traced_operands(op: str, values: Sequence[Any], kind: str) -> tuple[jax.Array, ...]:
+def traced_operands(values: Sequence[Any], kind: str) -> tuple[jax.Array, ...]:
     """Operands of one element type, of a kind that `require` checks, as JAX arrays."""
-    return tuple(as_traced(v) for v in operands(op, values, kind))
+    return tuple(as_traced(v) for v in operands(values, kind))
 
 
-def pair(op: str, kind: str, a: Array, b: Array) -> tuple[Array, ...]:
+def pair(kind: str, a: Array, b: Array) -> tuple[Array, ...]:
     """Two operands of one element type, of a kind that `require` checks.
 
     With the kind "integer", operands that hold symbolic sizes become JAX arrays.
     """
-    arrays = operands(op, (a, b))
+    arrays = operands((a, b))
     arrays = traced_if_symbolic(*arrays) if kind == "integer" else arrays
-    require(op, kind, *arrays)
+    require(kind, *arrays)
     return arrays
 
 
@@ -108,16 +108,14 @@ def broadcast_to(x: Array, sizes: Sizes) -> jax.Array:
 
 
 @jit_if_concrete
-def broadcast_reduce(
-    arrays: tuple[Array, ...], op: str, static_fn: Callable[..., Any], traced_fn: Callable[..., Any]
-) -> Any:
+def broadcast_reduce(arrays: tuple[Array, ...], static_fn: Callable[..., Any], traced_fn: Callable[..., Any]) -> Any:
     """Broadcasts the operands to each other and combines them from left to right."""
-    sizes = broadcast(op, *(a.shape for a in arrays))
+    sizes = broadcast(*(a.shape for a in arrays))
     if isinstance(arrays[0], np.ndarray):
-        bounded(op, sizes, max(a.dtype.itemsize for a in arrays))
+        bounded(sizes, max(a.dtype.itemsize for a in arrays))
         with np.errstate(all="ignore"):
             return np.asarray(reduce(static_fn, arrays))
-    return assert_sizes(op, reduce(traced_fn, [broadcast_to(a, sizes) for a in arrays]), sizes)
+    return assert_sizes(reduce(traced_fn, [broadcast_to(a, sizes) for a in arrays]), sizes)
 
 
 @jit_if_concrete
@@ -133,9 +131,9 @@ def unary(x: Any, static_fn: Callable[..., Any], traced_fn: Callable[..., Any]) 
     return _unary(array(x), static_fn, traced_fn)
 
 
-def one_of_kind(op: str, kind: str, value: Any) -> jax.Array:
+def one_of_kind(kind: str, value: Any) -> jax.Array:
     """One operand of a kind; see `require`."""
     x = array(value)
-    bounded_operands(op, (x,))
-    require(op, kind, x)
+    bounded_operands((x,))
+    require(kind, x)
     return x

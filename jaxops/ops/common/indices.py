@@ -41,17 +41,17 @@ def from_start(indices: Any, limits: Any) -> Any:
     return indices
 
 
-def checked_indices(op: str, indices: Any, limits: Any) -> tuple[Array, bool]:
+def checked_indices(indices: Any, limits: Any) -> tuple[Array, bool]:
     """(integer indices, True if all are known to be in range). Static indices then count from the start.
 
     limits: the size of the axis, or a tuple of sizes, one for each element of the last axis of `indices`.
     Raises BoundsError for a static index out of range, DTypeError for anything but integers.
     """
     indices = array(indices)
-    bounded_operands(op, (indices,))
+    bounded_operands((indices,))
     if is_symbolic(indices):
         return as_traced(indices), False
-    require_integers(op, "indices", indices)
+    require_integers("indices", indices)
     sizes = limits if isinstance(limits, tuple) else (limits,)
     if not is_static(indices) or not all(isinstance(d, int) for d in sizes):
         return as_traced(indices), False
@@ -63,8 +63,6 @@ def checked_indices(op: str, indices: Any, limits: Any) -> tuple[Array, bool]:
         first_bad = tuple(bad[0])
         size = bound[first_bad[-1]] if bound.ndim else bound
         position = tuple(map(int, first_bad))
-        raise BoundsError(
-            f"{op}: index {indices[first_bad]} at position {position} is out of range for a size of {size}"
-        )
+        raise BoundsError(f"index {indices[first_bad]} at position {position} is out of range for a size of {size}")
     indices = indices.astype(np.int64, copy=False)
     return np.where(indices < 0, indices + bound, indices), True

@@ -78,7 +78,7 @@ class ResizedAxis(NamedTuple):
 
     def elements(self, how: Sampling) -> Any:
         """The index of the nearest element for each one of the result."""
-        bounded("interpolate: the list of coordinates", (self.length,), np.dtype(np.float64).itemsize)
+        bounded((self.length,), np.dtype(np.float64).itemsize, "the list of coordinates")
         xp, places = self._namespace, self._places(how)
         if how.nearest == "simple":
             chosen = xp.where(self._ratio() < 1, xp.ceil(places), xp.trunc(places))
@@ -96,7 +96,7 @@ class ResizedAxis(NamedTuple):
 
         shrinks: see `some_axis_shrinks`.
         """
-        bounded("interpolate: the weights of its filter", (self.length, self.size), np.dtype(np.float64).itemsize)
+        bounded((self.length, self.size), np.dtype(np.float64).itemsize, "the weights of its filter")
         if how.mode.endswith("pillow"):
             return self._pillow(how)
         xp, places, elements = self._namespace, self._places(how), self._range(self.size)

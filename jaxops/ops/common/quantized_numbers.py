@@ -23,32 +23,32 @@ QUANTIZED = ("int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2
 _NEAREST_EVEN = lax.RoundingMethod.TO_NEAREST_EVEN
 
 
-def quantized(op: str, operand: str, value: Array, allowed: tuple[str, ...] = QUANTIZED) -> jax.Array:
+def quantized(operand: str, value: Array, allowed: tuple[str, ...] = QUANTIZED) -> jax.Array:
     """An operand of quantized numbers as a JAX array; DTypeError for another type."""
     x = as_traced(value)
     if x.dtype.name not in allowed:
-        raise DTypeError(f"{op}: `{operand}` is {x.dtype.name}; it must be of type {', '.join(allowed)}")
+        raise DTypeError(f"`{operand}` is {x.dtype.name}; it must be of type {', '.join(allowed)}")
     return x
 
 
-def scale(op: str, operand: str, value: Array, *, other: tuple[str, ...] = ()) -> jax.Array:
+def scale(operand: str, value: Array, *, other: tuple[str, ...] = ()) -> jax.Array:
     """A scale as a JAX array: floats of 16 bits or more, or of a type in `other`; a Python number is float32."""
     x = as_traced(np.float32(value) if type(value) in (int, float) else value)
     if not (is_float(x.dtype) and x.dtype.itemsize > 1) and x.dtype.name not in other:
         more = f", {', '.join(other)}" if other else ""
-        raise DTypeError(f"{op}: `{operand}` is {x.dtype.name}; it must be floating-point of 16 bits or more{more}")
+        raise DTypeError(f"`{operand}` is {x.dtype.name}; it must be floating-point of 16 bits or more{more}")
     return x
 
 
-def zero_point(op: str, operand: str, value: Array, dtype: Any, owner: str) -> Array:
+def zero_point(operand: str, value: Array, dtype: Any, owner: str) -> Array:
     """A zero point as an array of type `dtype`, which a Python number takes; DTypeError for an array of another type.
 
     owner: the operand of that type, for the message. A static zero point stays static: if it is 0, nothing is
     subtracted.
     """
-    x = array(number(f"{op}: `{operand}`", value, dtype) if type(value) is int else value)
+    x = array(number(f"`{operand}`", value, dtype) if type(value) is int else value)
     if x.dtype != dtype:
-        raise DTypeError(f"{op}: `{operand}` is {x.dtype.name}; it must be {np.dtype(dtype).name}, as {owner} is")
+        raise DTypeError(f"`{operand}` is {x.dtype.name}; it must be {np.dtype(dtype).name}, as {owner} is")
     return x
 
 
@@ -114,27 +114,25 @@ def requantized(
 
 
 def with_zero_point(
-    op: str, name: str, x: Array, zero: Array | None, allowed: tuple[str, ...] = BYTES
+    name: str, x: Array, zero: Array | None, allowed: tuple[str, ...] = BYTES
 ) -> tuple[jax.Array, Array | None]:
     """An operand of quantized numbers and its zero point, which may be left out: see `quantized` and `zero_point`."""
-    data = quantized(op, name, x, allowed)
-    return data, None if zero is None else zero_point(op, f"{name}_zero_point", zero, data.dtype, f"`{name}`")
+    data = quantized(name, x, allowed)
+    return data, None if zero is None else zero_point(f"{name}_zero_point", zero, data.dtype, f"`{name}`")
 
 
-def with_parameters(
-    op: str, name: str, x: Array, by: Array | float, zero: Array | None
-) -> tuple[jax.Array, jax.Array, Array]:
+def with_parameters(name: str, x: Array, by: Array | float, zero: Array | None) -> tuple[jax.Array, jax.Array, Array]:
     """int8 or uint8 numbers with their scale and zero point: (numbers, float32 scalar, scalar in their type)."""
-    data = quantized(op, name, x, BYTES)
-    return (data, *parameters(op, name, by, zero, data.dtype))
+    data = quantized(name, x, BYTES)
+    return (data, *parameters(name, by, zero, data.dtype))
 
 
-def parameters(op: str, name: str, by: Array | float, zero: Array | None, dtype: Any) -> tuple[jax.Array, Array]:
+def parameters(name: str, by: Array | float, zero: Array | None, dtype: Any) -> tuple[jax.Array, Array]:
     """The scale and the zero point of all elements: (float32 scalar, scalar of the type). A zero point of None is 0."""
-    factor = scale(op, f"{name}_scale", by)  # pyright: ignore[reportArgumentType]
-    origin = jnp.zeros((), dtype) if zero is None else zero_point(op, f"{name}_zero_point", zero, dtype, f"`{name}`")
+    factor = scale(f"{name}_scale", by)  # pyright: ignore[reportArgumentType]
+    origin = jnp.zeros((), dtype) if zero is None else zero_point(f"{name}_zero_point", zero, dtype, f"`{name}`")
     for operand, value in (("scale", factor), ("zero_point", origin)):
-        single(op, f"{name}_{operand}", value.shape)
+        single(f"{name}_{operand}", value.shape)
     return factor.reshape(()).astype(jnp.float32), origin.reshape(())
 
 

@@ -18,7 +18,7 @@ class MissingKeyError(ArgumentError):
     """Random numbers without a key or a seed."""
 
 
-def random_key(op: str, rng: Any, seed: float | None) -> Any:
+def random_key(rng: Any, seed: float | None) -> Any:
     """The random key of an operator: `rng`, or a key seeded with the bits of the attribute `seed`, a float32.
 
     Raises MissingKeyError if both are None.
@@ -27,7 +27,7 @@ def random_key(op: str, rng: Any, seed: float | None) -> Any:
         return rng
     if seed is None:
         raise MissingKeyError(
-            f"{op}: it needs a random key; pass `rng`, such as jax.random.key(0), or a number `seed` where the "
+            "it needs a random key; pass `rng`, such as jax.random.key(0), or a number `seed` where the "
             "operator itself is called"
         )
     return jax.random.key(np.float32(seed).view(np.uint32))

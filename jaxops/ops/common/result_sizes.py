@@ -15,28 +15,28 @@ from jaxops.shapes.arithmetic import all_agree
 from jaxops.static import Sizes, Tracer
 
 
-def bounded_like(op: str, sizes: Sequence[Any], x: Any, dtype: Any = None) -> None:
+def bounded_like(sizes: Sequence[Any], x: Any, dtype: Any = None, subject: str = "") -> None:
     """Raises TooLargeError if a result of these sizes, computed from `x`, takes too many bytes.
 
-    dtype: of the result; None for that of x.
+    dtype: of the result; None for that of x. subject: as in `bounded`.
     """
     itemsize = np.dtype(x.dtype if dtype is None else dtype).itemsize
-    bounded(op, sizes, itemsize, computed=None if isinstance(x, Tracer) else True)
+    bounded(sizes, itemsize, subject, computed=None if isinstance(x, Tracer) else True)
 
 
-def check_counts(op: str, operand: str, value: Any) -> None:
+def check_counts(operand: str, value: Any) -> None:
     """Raises OutOfRangeError for a number that a program cannot count to: beyond 32 bits while x64 is off."""
     kind = canonical(np.int64)
     if isinstance(value, int) and value > np.iinfo(kind).max:
         raise OutOfRangeError(
-            f"{op}: `{operand}` is {value}, but a program counts in {kind.name}, up to {np.iinfo(kind).max}"
+            f"`{operand}` is {value}, but a program counts in {kind.name}, up to {np.iinfo(kind).max}"
             + ("" if kind == np.int64 else "; turn x64 on with jax.config.update('jax_enable_x64', True)")
         )
 
 
-def unbounded(op: str, problem: str, result: str, **operands: Any) -> UnboundedError:
+def unbounded(problem: str, result: str, **operands: Any) -> UnboundedError:
     """The error about a size that depends on traced operands. result: of a `size` of n, such as "n rows"."""
-    return UnboundedError(op, message(op, problem, **operands), result)
+    return UnboundedError(message(problem, **operands), result)
 
 
 def rows_that_begin(inputs: Sequence[Any], attributes: Mapping[str, Any], results: Sequence[Any]) -> Any:
@@ -49,7 +49,7 @@ def rows_that_are_counted(inputs: Sequence[Any], attributes: Mapping[str, Any], 
     return results[2].sum()
 
 
-def assert_sizes(op: str, y: Any, sizes: Sizes, dtype: Any = None) -> Any:
+def assert_sizes(y: Any, sizes: Sizes, dtype: Any = None) -> Any:
     """Asserts that a traced result has the sizes and the type that were resolved, and returns the result.
 
     A symbolic size may be written in several forms, such as `2*b - b` and `b`. The result gets the form in `sizes`,
@@ -62,10 +62,10 @@ def assert_sizes(op: str, y: Any, sizes: Sizes, dtype: Any = None) -> Any:
     if isinstance(y, np.ndarray):
         return y
     if y.shape != sizes or any(a is not b and str(a) != str(b) for a, b in zip(y.shape, sizes, strict=True)):
-        problem = f"{op}: the result has the sizes {shape_text(y.shape)}, expected {shape_text(sizes)}"
+        problem = f"the result has the sizes {shape_text(y.shape)}, expected {shape_text(sizes)}"
         if all_agree(problem, y.shape, sizes):
             y = lax.slice(y, (0,) * y.ndim, sizes)
-    chex.assert_shape(y, sizes, custom_message=op)
+    chex.assert_shape(y, sizes)
     if dtype is not None:
-        chex.assert_type(y, canonical(dtype), custom_message=op)
+        chex.assert_type(y, canonical(dtype))
     return y

@@ -30,7 +30,7 @@ def if_(cond: Any, then_branch: Branch, else_branch: Branch) -> tuple[Any, ...]:
     >>> if_(jnp.array(2) > 1, lambda: [np.ones(2)], lambda: [np.zeros(2)])
     (array([1., 1.]),)
     """
-    chosen = condition("if_", "`cond`", cond)
+    chosen = condition("`cond`", cond)
     if isinstance(chosen, bool):
         return tuple((then_branch if chosen else else_branch)())
     outputs: dict[str, list[Any]] = {}
@@ -51,19 +51,19 @@ def if_(cond: Any, then_branch: Branch, else_branch: Branch) -> tuple[Any, ...]:
             error.add_note(BOTH_BRANCHES)
             raise
         raise cond.problem(
-            "if_: `cond` must be static, because the branches differ in shape or need some sizes to be equal"
+            "`cond` must be static, because the branches differ in shape or need some sizes to be equal"
         ) from error
 
 
 def _check_branches(then_branch: list[Any], else_branch: list[Any]) -> None:
     if len(then_branch) != len(else_branch):
         outputs = amount(len(then_branch), "output")
-        raise SignatureError(f"if_: then_branch has {outputs}, else_branch {len(else_branch)}")
+        raise SignatureError(f"then_branch has {outputs}, else_branch {len(else_branch)}")
     for position, (then_value, else_value) in enumerate(zip(then_branch, else_branch, strict=True)):
         kind = difference(then_value, else_value)
         if kind:
             raise kind(
-                f"if_: under a traced `cond` both branches must give outputs of one type and shape, "
+                f"under a traced `cond` both branches must give outputs of one type and shape, "
                 f"but output {position} is\n"
                 f"  then_branch  {value_text(then_value)}\n"
                 f"  else_branch  {value_text(else_value)}\n"

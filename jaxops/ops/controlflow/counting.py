@@ -91,7 +91,7 @@ class _Trial:
                 return item
         if not is_static(array(holds)):  # traced, in a trace that has ended: no operation may read it
             raise _Open
-        return condition("loop", "the condition that body returns", holds) is True
+        return condition("the condition that body returns", holds) is True
 
     def _iteration(self, number: np.ndarray, static: Mapping[int, np.ndarray]) -> tuple[Any, Sequence[Any]]:
         """The condition and the state after an iteration. static: values of the state, by position; the remaining

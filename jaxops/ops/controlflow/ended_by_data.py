@@ -83,7 +83,7 @@ class EndedByData:
 
     def state_and_rows(self, size: int) -> tuple[Any, ...]:
         """Returns the state after the last iteration, and the scan outputs with `size` rows; skipped ones are zero."""
-        check_counts("loop", "size", size)
+        check_counts("size", size)
         ended, state, rows = self._scanned(size, self.iterate.args[0], self.start, self._limit())
         return tuple(_marked_unless(ended, [*state, *rows]))
 
@@ -123,7 +123,7 @@ class EndedByData:
         first = as_traced(np.array(0))
         row_types = jax.eval_shape(self.iterate.func, captured, first, *start)[2]
         for row in row_types:
-            bounded_like("loop: a scan output", (steps, *row.shape), row)
+            bounded_like((steps, *row.shape), row, subject="a scan output")
 
         def one(carry: Any, number: Any) -> Any:
             goes_on = self._goes_on(number, carry[0], limit)

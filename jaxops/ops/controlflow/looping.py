@@ -81,7 +81,7 @@ def loop(
     (array(16), array([1, 2, 4, 8]))
     """
     if m is None and cond is None:
-        raise ArgumentError("loop: without `m`, the trip count, and without `cond` it never ends; give one of them")
+        raise ArgumentError("without `m`, the trip count, and without `cond` it never ends; give one of them")
     state = [value_of(value) for value in v_initial]
 
     def step(number: Any, keep: Any, state: Sequence[Any]) -> Any:
@@ -92,12 +92,12 @@ def loop(
         values = list(map(value_of, values))
         if len(values) < len(state):
             returned = amount(len(values), "value")
-            raise SignatureError(f"loop: body returns {returned} after the condition, but the state has {len(state)}")
+            raise SignatureError(f"body returns {returned} after the condition, but the state has {len(state)}")
         return after, values[: len(state)], values[len(state) :]
 
-    keep = True if cond is None else condition("loop", "`cond`", cond)
+    keep = True if cond is None else condition("`cond`", cond)
     declared = getattr(body, "outputs", ())[1 + len(state) :]
-    bound = None if size is None else integer("loop", "size", size, least=1)
+    bound = None if size is None else integer("size", size, least=1)
     job = _Loop(_count(m), keep, cond is not None, state, step, declared, bound, getattr(body, "node", ""))
     growing = [k for k, value in enumerate(state) if isinstance(value, list)] if is_symbolic(job.count) else []
     return _collecting(job, growing) if growing else job.run()
@@ -113,7 +113,7 @@ def _collecting(job: "_Loop", growing: list[int]) -> tuple[Any, ...]:
         return job.run()
     except Undecided as error:
         raise SizeError(
-            f"loop: {job.count} iterations change the length of a sequence; body may only append to it, and not in a "
+            f"{job.count} iterations change the length of a sequence; body may only append to it, and not in a "
             "branch with a traced condition",
             job.count,
         ) from error
@@ -130,7 +130,7 @@ def _appending(job: "_Loop", growing: list[int]) -> tuple[Any, ...]:
         after, values, scans = job.step(number, keep, values_in)
         for k in growing:
             if not isinstance(values[k], GrowingSequence):
-                raise StaticError(f"loop: body may only append to sequence state {k}; it returned a different sequence")
+                raise StaticError(f"body may only append to sequence state {k}; it returned a different sequence")
         added[:] = [len(values[k].added) for k in growing]
         rows = [row for k in growing for row in values[k].added]
         return after, [value for k, value in enumerate(values) if k not in growing], [*scans, *rows]
@@ -158,11 +158,11 @@ def _count(value: Any) -> Any:
         value = value.traced
     if isinstance(value, Tracer):
         if value.size != 1:
-            raise ShapeError(f"loop: `m`, the trip count, must be one integer, but is {describe(value)}")
+            raise ShapeError(f"`m`, the trip count, must be one integer, but is {describe(value)}")
         return lax.reshape(value, ()) if value.ndim else value
     if value is None:
         return None
-    count = integer("loop", "m", value)
+    count = integer("m", value)
     return max(count, 0) if isinstance(count, int) else count
 
 
@@ -240,13 +240,13 @@ class _Loop:
             keep, state, scans = first if first and not rows else self.step(np.array(len(rows)), keep, state)
             rows.append(scans)
             self.check_kept(len(rows), state, scans)
-            goes_on = condition("loop", _LIMIT, keep)
+            goes_on = condition(_LIMIT, keep)
             if self.conditional:
                 if isinstance(goes_on, jax.Array):
                     return None
                 keep = np.array(goes_on)
         if rows:
-            return (*state, *rows_of("loop", rows))
+            return (*state, *rows_of(rows))
         shapes: list[Any] = []
         try:
             jax.eval_shape(lambda: shapes.extend(self.step(np.array(0), _TRUE, self.state)[2]))
@@ -270,10 +270,10 @@ class _Loop:
             return
         for row in jax.tree.leaves(list(scans)):
             if hasattr(row, "dtype"):
-                bounded_like("loop: a scan output", (done if self.conditional else self.count, *row.shape), row)
+                bounded_like((done if self.conditional else self.count, *row.shape), row, subject="a scan output")
         for value in state:
             if isinstance(value, list):
-                bounded("loop: a sequence", [sum(x.nbytes for x in value if isinstance(x, np.ndarray))], 1)
+                bounded([sum(x.nbytes for x in value if isinstance(x, np.ndarray))], 1, "a sequence")
 
     def traced(self) -> tuple[Any, ...]:
         """Runs as `lax.scan`, as `lax.while_loop`, or unrolled."""
@@ -318,7 +318,7 @@ class _Loop:
                 return ()
             continues = isinstance(keep, np.ndarray) and bool(keep.all())
             try:
-                after = same_state("loop", state, after)
+                after = same_state(state, after)
             except ShapeError as error:
                 arrays = not any(isinstance(value, list) for value in (*state, *after))
                 traces.append(_Traced(str(error), grows=arrays))
@@ -337,10 +337,10 @@ class _Loop:
         """The error about a number of iterations that is not known. reason: empty if scan outputs need it."""
         operand = "`cond`" if isinstance(self.keep, jax.Array) else _LIMIT
         operand = "`m`, the trip count," if isinstance(self.count, jax.Array) else operand
-        problem = f"loop: the number of iterations must be known while tracing, but {operand} is traced"
+        problem = f"the number of iterations must be known while tracing, but {operand} is traced"
         if not reason:
             text = f"{problem}\n  needed  each scan output has one row per iteration"
-            return UnboundedError("loop", text, "n rows, padded with zeros; a loop of more iterations gives NaN and -1")
+            return UnboundedError(text, "n rows, padded with zeros; a loop of more iterations gives NaN and -1")
         return StaticError(
             f"{problem}\n"
             f"  needed  {reason}\n"
@@ -352,7 +352,7 @@ class _Loop:
             flag, after, scans = iterate(number, *carry)
             return (flag, after), scans
 
-        check_counts("loop", "m", count)
+        check_counts("m", count)
         (_, state), scans = lax.scan(one, self.start(), lax.iota(canonical(np.int64), count))
         return (*state, *scans)
 
@@ -361,4 +361,4 @@ class _Loop:
 
 
 def _flag(value: Any) -> jax.Array:
-    return as_traced(np.asarray(truth) if isinstance(truth := condition("loop", _LIMIT, value), bool) else truth)
+    return as_traced(np.asarray(truth) if isinstance(truth := condition(_LIMIT, value), bool) else truth)

@@ -54,10 +54,10 @@ def scan(
     (Array(6, dtype=int32), Array([0, 0, 1, 3], dtype=int32))
     """
     values = [array(value) for value in initial_state_and_scan_inputs]
-    count = integer("scan", "num_scan_inputs", num_scan_inputs)
+    count = integer("num_scan_inputs", num_scan_inputs)
     if not 1 <= count <= len(values):
         raise SignatureError(
-            f"scan: `num_scan_inputs` is {count}; it must be from 1 to {len(values)}, the number of operands"
+            f"`num_scan_inputs` is {count}; it must be from 1 to {len(values)}, the number of operands"
         )
     if rng is not None:
         values, body = [rng, *values], _drawing(body)
@@ -66,15 +66,15 @@ def scan(
     directions = _listed("scan_input_directions", scan_input_directions, len(sources))
     rows = []
     for source, axis, direction in zip(sources, axes, directions, strict=True):
-        along = resolve_axis("scan", axis, source.ndim, operand="scan_input_axes")
-        rows.append(_reversed(_moved(source, along, 0), 0, flag("scan", "scan_input_directions", direction)))
+        along = resolve_axis(axis, source.ndim, operand="scan_input_axes")
+        rows.append(_reversed(_moved(source, along, 0), 0, flag("scan_input_directions", direction)))
     length = _length([row.shape[0] for row in rows])
 
     def step(state: Sequence[Any], slices: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         values = [value_of(value) for value in body(*state, *slices)]
         if len(values) < len(state):
             returned = amount(len(values), "value")
-            raise SignatureError(f"scan: body returns {returned}, but the state has {len(state)}")
+            raise SignatureError(f"body returns {returned}, but the state has {len(state)}")
         return values[: len(state)], values[len(state) :]
 
     last, stacked = _scan(state, rows, length, step)
@@ -82,8 +82,8 @@ def scan(
     directions = _listed("scan_output_directions", scan_output_directions, len(stacked))
     outputs = []
     for output, axis, direction in zip(stacked, axes, directions, strict=True):
-        along = resolve_axis("scan", axis, output.ndim, operand="scan_output_axes")
-        outputs.append(_reversed(_moved(output, 0, along), along, flag("scan", "scan_output_directions", direction)))
+        along = resolve_axis(axis, output.ndim, operand="scan_output_axes")
+        outputs.append(_reversed(_moved(output, 0, along), along, flag("scan_output_directions", direction)))
     return (*(last if rng is None else last[1:]), *outputs)
 
 
@@ -98,17 +98,17 @@ def _drawing(body: Callable[..., Sequence[Any]]) -> Callable[..., list[Any]]:
 
 
 def _listed(name: str, values: Ints | None, count: int) -> tuple[int, ...]:
-    numbers = (0,) * count if values is None else ints("scan", name, values)
+    numbers = (0,) * count if values is None else ints(name, values)
     if len(numbers) != count:
         each = "scan input" if "input" in name else "scan output"
         has = amount(len(numbers), "value")
-        raise SignatureError(f"scan: `{name}` {numbers} has {has}; it needs {count}, one per {each}")
+        raise SignatureError(f"`{name}` {numbers} has {has}; it needs {count}, one per {each}")
     return numbers
 
 
 def _length(lengths: Sequence[Any]) -> Any:
     if any(length != lengths[0] for length in lengths):
-        raise ShapeError(f"scan: all inputs must have one size on the scanned axis, but have {shape_text(lengths)}")
+        raise ShapeError(f"all inputs must have one size on the scanned axis, but have {shape_text(lengths)}")
     return lengths[0]
 
 
@@ -137,7 +137,7 @@ def _scan(
         after, outputs = step(state, slices)
         if has_strings(outputs):
             raise _Strings
-        return same_state("scan", state, after), [as_traced(output) for output in outputs]
+        return same_state(state, after), [as_traced(output) for output in outputs]
 
     if not has_strings([*state, *rows]):
         try:
@@ -149,11 +149,9 @@ def _scan(
             if not isinstance(length, int) or all(isinstance(value, Tracer) for value in (*state, *rows)):
                 raise
     if not isinstance(length, int) or length == 0:
-        raise ArgumentError(
-            f"scan: over {length} rows the shapes of the outputs are unknown, because body cannot be traced"
-        )
+        raise ArgumentError(f"over {length} rows the shapes of the outputs are unknown, because body cannot be traced")
     outputs = []
     for k in range(length):
         state, output = step(state, [array(row[k]) for row in rows])
         outputs.append(output)
-    return state, rows_of("scan", outputs)
+    return state, rows_of(outputs)

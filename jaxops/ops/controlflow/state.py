@@ -14,12 +14,12 @@ from jaxops.lazy_sequences import GrowingSequence, SplitSequence
 from jaxops.static import Array, Tracer, array
 
 
-def condition(op: str, operand: str, value: Any) -> bool | jax.Array:
+def condition(operand: str, value: Any) -> bool | jax.Array:
     """One boolean: a Python bool if it is known, else a traced scalar."""
     values = array(value)
     if values.dtype != bool or values.size != 1:
         kind = DTypeError if values.dtype != bool else ShapeError
-        raise kind(f"{op}: {operand} must be one boolean, but is {describe(values)}")
+        raise kind(f"{operand} must be one boolean, but is {describe(values)}")
     if isinstance(values, Tracer):
         return lax.reshape(values, ()) if values.ndim else values
     return bool(np.asarray(values).reshape(()))
@@ -59,24 +59,22 @@ def difference(a: Any, b: Any) -> type[DTypeError] | type[ShapeError] | None:
     return ShapeError if any(x.shape != y.shape for x, y in pairs) else None
 
 
-def same_state(op: str, before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
+def same_state(before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
     """The state after an iteration, as JAX arrays; raises if its types or shapes differ from the state before."""
     new_state = [carried(value) for value in after]
     for k, (old, new) in enumerate(zip(before, new_state, strict=True)):
         kind = difference(old, new)
         if kind:
-            raise kind(
-                f"{op}: state {k} must keep its type and shape, but goes from {value_text(old)} to {value_text(new)}"
-            )
+            raise kind(f"state {k} must keep its type and shape, but goes from {value_text(old)} to {value_text(new)}")
     return new_state
 
 
-def rows_of(op: str, outputs: Sequence[Sequence[Any]]) -> list[Array]:
+def rows_of(outputs: Sequence[Sequence[Any]]) -> list[Array]:
     """Each scan output stacked along a new first axis. outputs: the scan outputs of each iteration, of at least one."""
-    return [_stack(op, k, [array(row) for row in column]) for k, column in enumerate(zip(*outputs, strict=True))]
+    return [_stack(k, [array(row) for row in column]) for k, column in enumerate(zip(*outputs, strict=True))]
 
 
-def _stack(op: str, position: int, rows: list[Array]) -> Array:
+def _stack(position: int, rows: list[Array]) -> Array:
     if all(isinstance(row, np.ndarray) for row in rows):
         arrays: list[Any] = rows
     else:
@@ -85,7 +83,7 @@ def _stack(op: str, position: int, rows: list[Array]) -> Array:
         kind = difference(arrays[0], row)
         if kind:
             raise kind(
-                f"{op}: scan output {position} must keep its type and shape, "
+                f"scan output {position} must keep its type and shape, "
                 f"but goes from {value_text(arrays[0])} to {value_text(row)}"
             )
     return np.stack(arrays) if isinstance(arrays[0], np.ndarray) else widened(jnp.stack, tuple(arrays))

@@ -56,7 +56,7 @@ def constant(
     }
     names = [name for name, (chosen, _) in values.items() if chosen is not None]
     if len(names) != 1:
-        raise SignatureError(f"constant: give exactly one of {', '.join(values)}; got {', '.join(names) or 'none'}")
+        raise SignatureError(f"give exactly one of {', '.join(values)}; got {', '.join(names) or 'none'}")
     chosen, dtype = values[names[0]]
     return np.asarray(chosen, dtype)
 
@@ -72,17 +72,17 @@ def constant_of_shape(input: StaticInts, *, value: Any = _ZERO) -> Array:
     >>> constant_of_shape((2, 0), value=np.int64([7])).shape
     (2, 0)
     """
-    sizes = sizes_of.countable("constant_of_shape", ints("constant_of_shape", "input", input))
-    fill = static_array(known("constant_of_shape", "value", value))
+    sizes = sizes_of.countable(ints("input", input))
+    fill = static_array(known("value", value))
     if fill.size != 1:
-        raise ShapeError(message("constant_of_shape", "`value` must be one number", value=fill))
+        raise ShapeError(message("`value` must be one number", value=fill))
     negative = [d for d in sizes if isinstance(d, int) and d < 0]
     if negative:
-        raise ArgumentError(f"constant_of_shape: shape {sizes} holds {negative[0]}; sizes must not be negative")
+        raise ArgumentError(f"shape {sizes} holds {negative[0]}; sizes must not be negative")
     if any(map(is_symbolic, sizes)):
         return repeated(fill, jnp.broadcast_to(as_traced(fill.reshape(())), sizes))
     # A broadcast view: a large constant takes memory once it becomes a JAX array. Strings are looked at one by one.
-    bounded("constant_of_shape", sizes, fill.itemsize, computed=is_string(fill))
+    bounded(sizes, fill.itemsize, computed=is_string(fill))
     return np.broadcast_to(fill.reshape(()), sizes)
 
 
@@ -100,14 +100,14 @@ def eye_like(input: ShapeOnly, *, dtype: ElementType | None = None, k: int = 0) 
     """
     x = array(input)
     if x.ndim != 2:
-        raise ShapeError(f"eye_like: the operand must be a matrix, got {describe(x)}")
+        raise ShapeError(f"the operand must be a matrix, got {describe(x)}")
     own_dtype = np.int64 if is_symbolic(x) else x.dtype
-    kind = element_type("eye_like", "dtype", own_dtype if dtype is None else dtype)
+    kind = element_type("dtype", own_dtype if dtype is None else dtype)
     if kind.kind in "USTO":
-        raise DTypeError(f"eye_like: `dtype` is {kind.name}; it must be a numeric or boolean type")
-    diagonal = integer("eye_like", "k", k)
+        raise DTypeError(f"`dtype` is {kind.name}; it must be a numeric or boolean type")
+    diagonal = integer("k", k)
     if isinstance(x, np.ndarray) and not is_symbolic(diagonal):
-        bounded("eye_like", x.shape, kind.itemsize)
+        bounded(x.shape, kind.itemsize)
         return np.eye(x.shape[0], x.shape[1], diagonal).astype(kind)
     row, column = (lax.broadcasted_iota(np.int32, x.shape, i) for i in (0, 1))
     if isinstance(diagonal, int):

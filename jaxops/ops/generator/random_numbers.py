@@ -44,8 +44,8 @@ def random_normal(
     >>> random_normal(shape=(2, 3), seed=0.0).shape
     (2, 3)
     """
-    sizes, kind = _sizes("random_normal", shape), _floats("random_normal", dtype)
-    return _normal("random_normal", rng, seed, sizes, kind, mean, scale)
+    sizes, kind = _sizes(shape), _floats(dtype)
+    return _normal(rng, seed, sizes, kind, mean, scale)
 
 
 @operator(precision="float32")
@@ -67,8 +67,8 @@ def random_normal_like(
     >>> random_normal_like(np.zeros((2, 3), np.float32), seed=0.0).shape
     (2, 3)
     """
-    sizes, kind = _like("random_normal_like", input, dtype)
-    return _normal("random_normal_like", rng, seed, sizes, kind, mean, scale)
+    sizes, kind = _like(input, dtype)
+    return _normal(rng, seed, sizes, kind, mean, scale)
 
 
 def random_uniform(
@@ -90,8 +90,8 @@ def random_uniform(
     >>> random_uniform(shape=(2, 3), seed=0.0).shape
     (2, 3)
     """
-    sizes, kind = _sizes("random_uniform", shape), _floats("random_uniform", dtype)
-    return _uniform("random_uniform", rng, seed, sizes, kind, low, high)
+    sizes, kind = _sizes(shape), _floats(dtype)
+    return _uniform(rng, seed, sizes, kind, low, high)
 
 
 def random_uniform_like(
@@ -112,8 +112,8 @@ def random_uniform_like(
     >>> random_uniform_like(np.zeros((2, 3), np.float32), seed=0.0).shape
     (2, 3)
     """
-    sizes, kind = _like("random_uniform_like", input, dtype)
-    return _uniform("random_uniform_like", rng, seed, sizes, kind, low, high)
+    sizes, kind = _like(input, dtype)
+    return _uniform(rng, seed, sizes, kind, low, high)
 
 
 @operator(differentiable=False)
@@ -130,11 +130,11 @@ def bernoulli(
     >>> bernoulli(np.float32([0, 1]), seed=0.0).tolist()
     [0.0, 1.0]
     """
-    (x,) = floating("bernoulli", input=input)
-    kind = element_type("bernoulli", "dtype", x.dtype if dtype is None else dtype)
+    (x,) = floating(input=input)
+    kind = element_type("dtype", x.dtype if dtype is None else dtype)
     if kind.kind in "USTOc" or kind.name in SUB_BYTE:
-        raise DTypeError(f"bernoulli: `dtype` is {kind.name}; it must be real numbers of 8 bits or more, or booleans")
-    key = random_key("bernoulli", rng, seed)
+        raise DTypeError(f"`dtype` is {kind.name}; it must be real numbers of 8 bits or more, or booleans")
+    key = random_key(rng, seed)
     # By the text and the test suite of the standard, `input` is the probability of 1. In its function body, which
     # onnxruntime runs, `input` is the probability of 0.
     ones = jax.random.bernoulli(key, lax.convert_element_type(x, accumulation_type(x.dtype)), x.shape)
@@ -156,18 +156,16 @@ def multinomial(
     >>> multinomial(np.float32([[-np.inf, 0, -np.inf]]), sample_size=3, seed=0.0).tolist()
     [[1, 1, 1]]
     """
-    (x,) = floating("multinomial", input=input)
+    (x,) = floating(input=input)
     if x.ndim != 2 or (isinstance(x.shape[1], int) and x.shape[1] == 0):
-        raise ShapeError(
-            f"multinomial: `input` of {shape_text(x.shape)} must be (batch, classes), with at least one class"
-        )
-    count = integer("multinomial", "sample_size", sample_size, least=1)
-    check_counts("multinomial", "sample_size", count)
-    bounded_like("multinomial", (count, x.shape[0]), x, np.int64)
-    kind = element_type("multinomial", "dtype", dtype)
+        raise ShapeError(f"`input` of {shape_text(x.shape)} must be (batch, classes), with at least one class")
+    count = integer("sample_size", sample_size, least=1)
+    check_counts("sample_size", count)
+    bounded_like((count, x.shape[0]), x, np.int64)
+    kind = element_type("dtype", dtype)
     if kind not in (np.int32, np.int64):
-        raise DTypeError(f"multinomial: `dtype` is {kind.name}; it must be int32 or int64")
-    key = random_key("multinomial", rng, seed)
+        raise DTypeError(f"`dtype` is {kind.name}; it must be int32 or int64")
+    key = random_key(rng, seed)
     return _classes((x, key), count, canonical(kind))
 
 
@@ -177,41 +175,39 @@ def _classes(operands: tuple[Any, Any], count: int, dtype: np.dtype) -> jax.Arra
     wide = lax.convert_element_type(x, accumulation_type(x.dtype))
     # Samples are drawn one after the other: a table of samples and classes would not fit for a large vocabulary.
     drawn = lax.map(lambda k: jax.random.categorical(k, wide), jax.random.split(key, count))
-    return assert_sizes("multinomial", lax.convert_element_type(drawn.T, dtype), (x.shape[0], count), dtype)
+    return assert_sizes(lax.convert_element_type(drawn.T, dtype), (x.shape[0], count), dtype)
 
 
-def _sizes(op: str, shape: Ints) -> Sizes:
-    sizes = sizes_of.countable(op, ints(op, "shape", shape))
+def _sizes(shape: Ints) -> Sizes:
+    sizes = sizes_of.countable(ints("shape", shape))
     negative = [d for d in sizes if isinstance(d, int) and d < 0]
     if negative:
-        raise ArgumentError(f"{op}: `shape` {shape_text(sizes)} holds {negative[0]}; sizes must not be negative")
+        raise ArgumentError(f"`shape` {shape_text(sizes)} holds {negative[0]}; sizes must not be negative")
     return sizes
 
 
-def _like(op: str, value: Any, dtype: Any) -> tuple[Sizes, np.dtype]:
+def _like(value: Any, dtype: Any) -> tuple[Sizes, np.dtype]:
     x = array(value)
     own_dtype = np.int64 if is_symbolic(x) else x.dtype
-    return x.shape, _floats(op, own_dtype if dtype is None else dtype)
+    return x.shape, _floats(own_dtype if dtype is None else dtype)
 
 
-def _floats(op: str, dtype: Any) -> np.dtype:
-    kind = element_type(op, "dtype", dtype)
+def _floats(dtype: Any) -> np.dtype:
+    kind = element_type("dtype", dtype)
     if not is_float(kind) or kind.name in SUB_BYTE:
-        raise DTypeError(f"{op}: `dtype` is {kind.name}; it must be a floating-point type of 8 bits or more")
+        raise DTypeError(f"`dtype` is {kind.name}; it must be a floating-point type of 8 bits or more")
     return kind
 
 
-def _normal(op: str, rng: Any, seed: Any, sizes: Sizes, dtype: np.dtype, mean: float, scale: float) -> jax.Array:
-    return _drawn(op, jax.random.normal, rng, seed, sizes, dtype, lambda x: x * scale + mean)
+def _normal(rng: Any, seed: Any, sizes: Sizes, dtype: np.dtype, mean: float, scale: float) -> jax.Array:
+    return _drawn(jax.random.normal, rng, seed, sizes, dtype, lambda x: x * scale + mean)
 
 
-def _uniform(op: str, rng: Any, seed: Any, sizes: Sizes, dtype: np.dtype, low: float, high: float) -> jax.Array:
-    return _drawn(op, jax.random.uniform, rng, seed, sizes, dtype, lambda x: x * (high - low) + low)
+def _uniform(rng: Any, seed: Any, sizes: Sizes, dtype: np.dtype, low: float, high: float) -> jax.Array:
+    return _drawn(jax.random.uniform, rng, seed, sizes, dtype, lambda x: x * (high - low) + low)
 
 
-def _drawn(
-    op: str, draw: Any, rng: Any, seed: Any, sizes: Sizes, dtype: np.dtype, fn: Callable[[Any], Any]
-) -> jax.Array:
-    key, work = random_key(op, rng, seed), canonical(accumulation_type(dtype))
-    bounded(op, sizes, work.itemsize, computed=None if tracing() else True)
+def _drawn(draw: Any, rng: Any, seed: Any, sizes: Sizes, dtype: np.dtype, fn: Callable[[Any], Any]) -> jax.Array:
+    key, work = random_key(rng, seed), canonical(accumulation_type(dtype))
+    bounded(sizes, work.itemsize, computed=None if tracing() else True)
     return lax.convert_element_type(fn(draw(key, sizes, work)), canonical(dtype))

@@ -37,19 +37,19 @@ def range(start: Static, limit: Static, delta: Static, *, stash_type: ElementTyp
     >>> range(10, 4, -2)
     array([10,  8,  6])
     """
-    work = stash("range", stash_type)
+    work = stash(stash_type)
     names = ("start", "limit", "delta")
     if any(isinstance(v, FromSizes) for v in (start, limit, delta)):
-        return _of_floats(unify("range", (start, limit, delta)), steps(start, limit, delta))
-    numbers = [known("range", name, value) for name, value in zip(names, (start, limit, delta), strict=True)]
+        return _of_floats(unify((start, limit, delta)), steps(start, limit, delta))
+    numbers = [known(name, value) for name, value in zip(names, (start, limit, delta), strict=True)]
     for name, value in zip(names, numbers, strict=True):
         if value.size != 1:
-            raise ShapeError(message("range", f"`{name}` must be one number", **{name: value}))
-    require("range", "real numbers", *numbers)
+            raise ShapeError(message(f"`{name}` must be one number", **{name: value}))
+    require("real numbers", *numbers)
     symbolic = any(map(is_symbolic, numbers))
-    first, last, step = (v.reshape(())[()] for v in unify("range", tuple(numbers), ("start ", "limit ", "delta ")))
+    first, last, step = (v.reshape(())[()] for v in unify(tuple(numbers), ("start ", "limit ", "delta ")))
     if not is_symbolic(step) and step == 0:
-        raise ArgumentError("range: `delta` is 0; it must not be 0")
+        raise ArgumentError("`delta` is 0; it must not be 0")
     if symbolic:  # symbolic sizes have no type of their own
         dtype = next((v.dtype for v in numbers if v.dtype != object), np.dtype(np.int64))
         return _symbolic(first, last, step, dtype)
@@ -59,14 +59,14 @@ def range(start: Static, limit: Static, delta: Static, *, stash_type: ElementTyp
     if dtype.kind in "iu":
         first, last, step = int(first), int(last), int(step)
         count = max(-((first - last) // step), 0)
-        bounded("range", (count,), np.dtype(np.int64).itemsize)
+        bounded((count,), np.dtype(np.int64).itemsize)
         return (first + np.arange(count, dtype=np.int64) * step).astype(dtype)
     if not all(np.isfinite(v) for v in (first, last, step)):
-        raise ArgumentError(f"range: `start` {first}, `limit` {last} and `delta` {step} must be finite")
+        raise ArgumentError(f"`start` {first}, `limit` {last} and `delta` {step} must be finite")
     length = (float(last) - float(first)) / float(step)
     # For a subnormal step, or for numbers far apart, the quotient may be infinite.
     count = max(math.ceil(min(length, 2.0**64)), 0)
-    bounded("range", (count,), np.dtype(np.int64).itemsize)
+    bounded((count,), np.dtype(np.int64).itemsize)
     return (first + np.arange(count).astype(first.dtype) * step).astype(dtype)
 
 
@@ -80,7 +80,7 @@ def _symbolic(start: Dim, limit: Dim, delta: Dim, dtype: np.dtype) -> Any:
     try:
         count = of_sizes.larger(-((start - limit) // delta), 0)
     except Undecided as error:
-        raise SizeError(f"range: the step `delta` must not be 0, but {delta} may be 0", delta) from error
+        raise SizeError(f"the step `delta` must not be 0, but {delta} may be 0", delta) from error
     if isinstance(count, int):
         return static_array(
             np.array([start + i * delta for i in builtins.range(count)], object), np.array(start, object)

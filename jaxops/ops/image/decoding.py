@@ -30,32 +30,32 @@ def image_decoder(encoded_stream: Static, *, pixel_format: PixelFormat = "RGB") 
     >>> image_decoder(np.frombuffer(b"P6 1 1 255\\n" + bytes([1, 2, 3]), np.uint8), pixel_format="BGR").tolist()
     [[[3, 2, 1]]]
     """
-    op = "image_decoder"
-    stream = known(op, "encoded_stream", encoded_stream)
-    kind = one_of(op, "pixel_format", pixel_format, PixelFormat)
+    stream = known("encoded_stream", encoded_stream)
+    kind = one_of("pixel_format", pixel_format, PixelFormat)
     if stream.dtype != np.uint8:
-        raise DTypeError(f"{op}: `encoded_stream` must be uint8, got {describe(stream)}")
+        raise DTypeError(f"`encoded_stream` must be uint8, got {describe(stream)}")
     if stream.ndim != 1:
-        raise ShapeError(f"{op}: `encoded_stream` must be 1-D, but has {stream.ndim} axes")
+        raise ShapeError(f"`encoded_stream` must be 1-D, but has {stream.ndim} axes")
     try:
-        pixels = decoded(op, stream.tobytes(), "L" if kind == "Grayscale" else "RGB")
+        pixels = decoded(stream.tobytes(), "L" if kind == "Grayscale" else "RGB")
     except ArgumentError as error:
-        problem = f"{op}: {stream.size} bytes cannot be decoded, so the image is empty: {error}"
+        problem = f"{stream.size} bytes cannot be decoded, so the image is empty: {error}"
         warnings.warn(problem, stacklevel=2)
         return np.zeros((0, 0, 1 if kind == "Grayscale" else 3), np.uint8)
     return np.ascontiguousarray(pixels[:, :, ::-1]) if kind == "BGR" else pixels
 
 
-def decoded(subject: str, data: bytes, mode: str) -> np.ndarray:
+def decoded(data: bytes, mode: str, subject: str = "") -> np.ndarray:
     """The pixels of an image file: (height, width, channels), uint8.
 
-    subject: begins the message about a missing package. mode: L, RGB or RGBA, as Pillow names them.
+    mode: L, RGB or RGBA, as Pillow names them. subject: begins the message about a missing package.
     Raises ArgumentError, with the reason alone, for bytes that cannot be decoded; UnsupportedError without Pillow.
     """
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
-        raise UnsupportedError(f"{subject}: decoding needs Pillow; {install('image')}") from error
+        begin = f"{subject}: " if subject else ""
+        raise UnsupportedError(f"{begin}decoding needs Pillow; {install('image')}") from error
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns about damage that does not keep it from decoding

@@ -29,7 +29,7 @@ def bitwise_and(a: A, b: A) -> A:
     >>> bitwise_and(np.array([6, 5]), 3)
     array([2, 1])
     """
-    return broadcast_reduce(pair("bitwise_and", "integer", a, b), "bitwise_and", np.bitwise_and, lax.bitwise_and)
+    return broadcast_reduce(pair("integer", a, b), np.bitwise_and, lax.bitwise_and)
 
 
 def bitwise_or(a: A, b: A) -> A:
@@ -42,7 +42,7 @@ def bitwise_or(a: A, b: A) -> A:
     >>> bitwise_or(np.array([6, 5]), 3)
     array([7, 7])
     """
-    return broadcast_reduce(pair("bitwise_or", "integer", a, b), "bitwise_or", np.bitwise_or, lax.bitwise_or)
+    return broadcast_reduce(pair("integer", a, b), np.bitwise_or, lax.bitwise_or)
 
 
 def bitwise_xor(a: A, b: A) -> A:
@@ -55,7 +55,7 @@ def bitwise_xor(a: A, b: A) -> A:
     >>> bitwise_xor(np.array([6, 5]), 3)
     array([5, 6])
     """
-    return broadcast_reduce(pair("bitwise_xor", "integer", a, b), "bitwise_xor", np.bitwise_xor, lax.bitwise_xor)
+    return broadcast_reduce(pair("integer", a, b), np.bitwise_xor, lax.bitwise_xor)
 
 
 @operator(grows=True)
@@ -69,7 +69,7 @@ def bitwise_not(x: A) -> A:
     array([-1, -6])
     """
     (x,) = traced_if_symbolic(array(x))
-    require("bitwise_not", "integer", x)
+    require("integer", x)
     return unary(x, np.bitwise_not, lax.bitwise_not)
 
 
@@ -86,11 +86,11 @@ def bit_shift(x: A, y: A, *, direction: Direction) -> A:
     >>> bit_shift(np.array([16, -4]), 2, direction="RIGHT")
     array([ 4, -1])
     """
-    one_of("bit_shift", "direction", direction, Direction)
-    arrays = pair("bit_shift", "integer", x, y)
+    one_of("direction", direction, Direction)
+    arrays = pair("integer", x, y)
     if direction == "LEFT":
-        return broadcast_reduce(arrays, "bit_shift", _static_left, _left)
-    return broadcast_reduce(arrays, "bit_shift", _static_right, _right)
+        return broadcast_reduce(arrays, _static_left, _left)
+    return broadcast_reduce(arrays, _static_right, _right)
 
 
 def _static_left(x: Any, y: Any) -> Any:

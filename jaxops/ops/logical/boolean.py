@@ -24,7 +24,7 @@ def and_(a: A, b: A) -> A:
     >>> and_(np.array([True, False]), np.array(True))
     array([ True, False])
     """
-    return broadcast_reduce(pair("and", "boolean", a, b), "and", np.logical_and, lax.bitwise_and)
+    return broadcast_reduce(pair("boolean", a, b), np.logical_and, lax.bitwise_and)
 
 
 @tracks_sizes
@@ -38,7 +38,7 @@ def or_(a: A, b: A) -> A:
     >>> or_(np.array([True, False]), np.array(False))
     array([ True, False])
     """
-    return broadcast_reduce(pair("or", "boolean", a, b), "or", np.logical_or, lax.bitwise_or)
+    return broadcast_reduce(pair("boolean", a, b), np.logical_or, lax.bitwise_or)
 
 
 def xor(a: A, b: A) -> A:
@@ -51,7 +51,7 @@ def xor(a: A, b: A) -> A:
     >>> xor(np.array([True, False]), np.array(True))
     array([False,  True])
     """
-    return broadcast_reduce(pair("xor", "boolean", a, b), "xor", np.logical_xor, lax.bitwise_xor)
+    return broadcast_reduce(pair("boolean", a, b), np.logical_xor, lax.bitwise_xor)
 
 
 @tracks_sizes
@@ -64,4 +64,4 @@ def not_(x: A) -> A:
     >>> not_(np.array([True, False]))
     array([False,  True])
     """
-    return unary(one_of_kind("not", "boolean", x), np.logical_not, lax.bitwise_not)
+    return unary(one_of_kind("boolean", x), np.logical_not, lax.bitwise_not)

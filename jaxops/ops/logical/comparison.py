@@ -33,7 +33,7 @@ def equal(a: A, b: A) -> A:
     >>> equal(np.array([1, 2, 3]), 2)
     array([False,  True, False])
     """
-    return _compared("equal", operands("equal", (a, b)), of_sizes.equal, _equal, lax.eq)
+    return _compared(operands((a, b)), of_sizes.equal, _equal, lax.eq)
 
 
 def _equal(a: Any, b: Any) -> Any:
@@ -51,7 +51,7 @@ def greater(a: A, b: A) -> A:
     >>> greater(np.array([1, 2, 3]), 2)
     array([False, False,  True])
     """
-    return _compared("greater", operands("greater", (a, b), "real numbers"), of_sizes.greater, np.greater, lax.gt)
+    return _compared(operands((a, b), "real numbers"), of_sizes.greater, np.greater, lax.gt)
 
 
 @tracks_sizes
@@ -65,9 +65,7 @@ def less(a: A, b: A) -> A:
     >>> less(np.array([1, 2, 3]), 2)
     array([ True, False, False])
     """
-    return _compared(
-        "less", operands("less", (a, b), "real numbers"), lambda x, y: of_sizes.greater(y, x), np.less, lax.lt
-    )
+    return _compared(operands((a, b), "real numbers"), lambda x, y: of_sizes.greater(y, x), np.less, lax.lt)
 
 
 @tracks_sizes
@@ -81,8 +79,8 @@ def greater_or_equal(a: A, b: A) -> A:
     >>> greater_or_equal(np.array([1, 2, 3]), 2)
     array([False,  True,  True])
     """
-    arrays = operands("greater_or_equal", (a, b), "real numbers")
-    return _compared("greater_or_equal", arrays, of_sizes.greater_or_equal, np.greater_equal, lax.ge)
+    arrays = operands((a, b), "real numbers")
+    return _compared(arrays, of_sizes.greater_or_equal, np.greater_equal, lax.ge)
 
 
 @tracks_sizes
@@ -96,12 +94,11 @@ def less_or_equal(a: A, b: A) -> A:
     >>> less_or_equal(np.array([1, 2, 3]), 2)
     array([ True,  True, False])
     """
-    arrays = operands("less_or_equal", (a, b), "real numbers")
-    return _compared("less_or_equal", arrays, lambda x, y: of_sizes.greater_or_equal(y, x), np.less_equal, lax.le)
+    arrays = operands((a, b), "real numbers")
+    return _compared(arrays, lambda x, y: of_sizes.greater_or_equal(y, x), np.less_equal, lax.le)
 
 
 def _compared(
-    op: str,
     arrays: tuple[Array, ...],
     fact: Callable[[Any, Any], bool],
     static_fn: Callable[..., Any],
@@ -112,11 +109,11 @@ def _compared(
     If the value of a symbolic size decides the answer, the program compares when it runs.
     """
     if not symbolic(*arrays):
-        return broadcast_reduce(arrays, op, static_fn, traced_fn)
+        return broadcast_reduce(arrays, static_fn, traced_fn)
     try:
-        return broadcast_reduce(arrays, op, functools.partial(on_facts, fact), traced_fn)
+        return broadcast_reduce(arrays, functools.partial(on_facts, fact), traced_fn)
     except SizeError:
         if not tracing():
             raise
-        traced = broadcast_reduce(tuple(map(as_traced, arrays)), op, static_fn, traced_fn)
+        traced = broadcast_reduce(tuple(map(as_traced, arrays)), static_fn, traced_fn)
         return facts(fact, traced, *cast(tuple[np.ndarray, ...], arrays))

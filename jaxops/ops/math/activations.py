@@ -63,7 +63,7 @@ def relu(x: A) -> A:
     >>> relu(jnp.array([-1.0, 2.0]))
     Array([0., 2.], dtype=float32)
     """
-    return unary(one_of_kind("relu", "real numbers", x), _not_below_zero, _relu)
+    return unary(one_of_kind("real numbers", x), _not_below_zero, _relu)
 
 
 def _relu(x: jax.Array) -> jax.Array:
@@ -85,7 +85,7 @@ def leaky_relu(x: Array, *, alpha: float = 0.01) -> jax.Array:
     >>> leaky_relu(jnp.array([-1.0, 2.0]), alpha=0.5)
     Array([-0.5,  2. ], dtype=float32)
     """
-    (data,) = floating("leaky_relu", x=x)
+    (data,) = floating(x=x)
     return _leaky_relu(data, alpha)
 
 
@@ -105,13 +105,13 @@ def prelu(x: Array, slope: Weight[Array]) -> jax.Array:
     >>> prelu(jnp.array([-1.0, 2.0]), jnp.array([0.25]))
     Array([-0.25,  2.  ], dtype=float32)
     """
-    return _prelu(traced_operands("prelu", (x, slope), "real numbers"))
+    return _prelu(traced_operands((x, slope), "real numbers"))
 
 
 @jit_if_concrete
 def _prelu(arrays: tuple[jax.Array, ...]) -> jax.Array:
     x, slope = arrays
-    must_broadcast("prelu", "slope", slope.shape, x.shape)
+    must_broadcast("slope", slope.shape, x.shape)
     return lax.select(x > 0, x, x * broadcast_to(slope, x.shape))  # at 0 the derivative is slope, as PyTorch has it
 
 
@@ -124,7 +124,7 @@ def elu(x: Array, *, alpha: float = 1.0) -> jax.Array:
     >>> elu(jnp.array([-1000.0, 2.0]))
     Array([-1.,  2.], dtype=float32)
     """
-    (data,) = floating("elu", x=x)
+    (data,) = floating(x=x)
     return _elu(data, alpha, 1.0, 1.0)
 
 
@@ -139,9 +139,9 @@ def celu(x: Array, *, alpha: float = 1.0) -> jax.Array:
     Array([-3.,  2.], dtype=float32)
     """
     if alpha == 0:
-        raise ArgumentError("celu: `alpha` is 0; it divides, so it must not be 0")
+        raise ArgumentError("`alpha` is 0; it divides, so it must not be 0")
     # The second term is nonzero only for a negative x, whatever the sign of alpha.
-    (data,) = floating("celu", x=x)
+    (data,) = floating(x=x)
     return _elu(data, alpha, alpha, 1.0)
 
 
@@ -154,7 +154,7 @@ def selu(x: Array, *, alpha: float = 1.67326319217681884765625, gamma: float = 1
     >>> selu(jnp.array([-1000.0, 2.0]), alpha=2.0, gamma=3.0)
     Array([-6.,  6.], dtype=float32)
     """
-    (data,) = floating("selu", x=x)
+    (data,) = floating(x=x)
     return _elu(data, gamma * alpha, 1.0, gamma)
 
 
@@ -182,8 +182,8 @@ def gelu(x: Array, *, approximate: Approximation = "none") -> jax.Array:
     >>> gelu(jnp.array([0.0, 100.0]))
     Array([  0., 100.], dtype=float32)
     """
-    one_of("gelu", "approximate", approximate, Approximation)
-    (data,) = floating("gelu", x=x)
+    one_of("approximate", approximate, Approximation)
+    (data,) = floating(x=x)
     return _gelu(data, approximate == "tanh")
 
 
@@ -201,7 +201,7 @@ def sigmoid(x: Array) -> jax.Array:
     >>> sigmoid(jnp.array([0.0]))
     Array([0.5], dtype=float32)
     """
-    return lax.logistic(*floating("sigmoid", x=x))
+    return lax.logistic(*floating(x=x))
 
 
 def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> jax.Array:
@@ -213,7 +213,7 @@ def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> jax.Arra
     >>> hard_sigmoid(jnp.array([-9.0, 0.0, 9.0]))
     Array([0. , 0.5, 1. ], dtype=float32)
     """
-    (data,) = floating("hard_sigmoid", x=x)
+    (data,) = floating(x=x)
     return _hard_sigmoid(data, alpha, beta)
 
 
@@ -232,7 +232,7 @@ def hard_swish(x: Array) -> jax.Array:
     >>> hard_swish(jnp.array([-9.0, 3.0]))
     Array([-0.,  3.], dtype=float32)
     """
-    return _hard_swish(*floating("hard_swish", x=x))
+    return _hard_swish(*floating(x=x))
 
 
 @jit_if_concrete
@@ -249,7 +249,7 @@ def swish(x: Array, *, alpha: float = 1.0) -> jax.Array:
     >>> swish(jnp.array([0.0, 100.0]))
     Array([  0., 100.], dtype=float32)
     """
-    (data,) = floating("swish", x=x)
+    (data,) = floating(x=x)
     return _swish(data, alpha)
 
 
@@ -268,9 +268,9 @@ def swiglu(a: Array, b: Array, *, alpha: float = 1.0) -> jax.Array:
     >>> swiglu(jnp.array([0.0, 100.0]), jnp.array([3.0, 2.0]))
     Array([  0., 200.], dtype=float32)
     """
-    gate, value = operands("swiglu", (a, b), "floating-point")
+    gate, value = operands((a, b), "floating-point")
     if gate.shape != value.shape:
-        problem = f"swiglu: a of {shape_text(gate.shape)} and b of {shape_text(value.shape)} must have one shape"
+        problem = f"a of {shape_text(gate.shape)} and b of {shape_text(value.shape)} must have one shape"
         of_sizes.must_agree(problem, gate.shape, value.shape)
     return swish(gate, alpha=alpha) * value
 
@@ -284,7 +284,7 @@ def mish(x: Array) -> jax.Array:
     >>> mish(jnp.array([0.0, 100.0]))
     Array([  0., 100.], dtype=float32)
     """
-    return _mish(*floating("mish", x=x))
+    return _mish(*floating(x=x))
 
 
 @jit_if_concrete
@@ -301,7 +301,7 @@ def softplus(x: Array) -> jax.Array:
     >>> softplus(jnp.array([-1000.0, 1000.0]))
     Array([   0., 1000.], dtype=float32)
     """
-    return _softplus(*floating("softplus", x=x))
+    return _softplus(*floating(x=x))
 
 
 @jit_if_concrete
@@ -318,7 +318,7 @@ def softsign(input: Array) -> jax.Array:
     >>> softsign(jnp.array([-1.0, 3.0]))
     Array([-0.5 ,  0.75], dtype=float32)
     """
-    return _softsign(*floating("softsign", input=input))
+    return _softsign(*floating(input=input))
 
 
 @jit_if_concrete
@@ -335,7 +335,7 @@ def tanh(input: Array) -> jax.Array:
     >>> tanh(jnp.array([0.0, 100.0]))
     Array([0., 1.], dtype=float32)
     """
-    return lax.tanh(*floating("tanh", input=input))
+    return lax.tanh(*floating(input=input))
 
 
 def thresholded_relu(x: Array, *, alpha: float = 1.0) -> jax.Array:
@@ -347,7 +347,7 @@ def thresholded_relu(x: Array, *, alpha: float = 1.0) -> jax.Array:
     >>> thresholded_relu(jnp.array([0.5, 2.0]))
     Array([0., 2.], dtype=float32)
     """
-    (data,) = floating("thresholded_relu", x=x)
+    (data,) = floating(x=x)
     return _thresholded_relu(data, alpha)
 
 

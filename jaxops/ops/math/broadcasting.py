@@ -32,21 +32,21 @@ def expand(input: A, shape: StaticInts) -> A:
     >>> expand(np.zeros((3, 1)), (2, 1, 6)).shape
     (2, 3, 6)
     """
-    return repeated(input, _expand(input, ints("expand", "shape", shape, single=True)))
+    return repeated(input, _expand(input, ints("shape", shape, single=True)))
 
 
 @jit_if_concrete
 def _expand(input: Array, shape: Sizes) -> Array:
     negative = [d for d in shape if isinstance(d, int) and d < 0]
     if negative:
-        raise ArgumentError(f"expand: `shape` {shape} holds {negative[0]}; sizes must not be negative")
-    sizes = sizes_of.countable("expand", broadcast("expand", input.shape, shape))
+        raise ArgumentError(f"`shape` {shape} holds {negative[0]}; sizes must not be negative")
+    sizes = sizes_of.countable(broadcast(input.shape, shape))
     # NumPy's result is a view; but strings are looked at one by one.
-    bounded("expand", sizes, input.dtype.itemsize, computed=isinstance(input, np.ndarray) and is_string(input))
+    bounded(sizes, input.dtype.itemsize, computed=isinstance(input, np.ndarray) and is_string(input))
     input = traced_for_sizes(input, sizes)
     if isinstance(input, np.ndarray):
         return np.broadcast_to(input, sizes)
     if sizes == input.shape:
         return input
     y = lax.broadcast_in_dim(input, sizes, tuple(range(len(sizes) - input.ndim, len(sizes))))
-    return assert_sizes("expand", y, sizes, input.dtype)
+    return assert_sizes(y, sizes, input.dtype)

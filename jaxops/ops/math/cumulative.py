@@ -30,7 +30,7 @@ def cumsum(x: SizesKept[A], axis: Static, *, exclusive: int = 0, reverse: int = 
     >>> cumsum(np.array([1, 2, 3]), 0), cumsum(np.array([1, 2, 3]), 0, exclusive=1, reverse=1)
     (array([1, 3, 6]), array([5, 3, 0]))
     """
-    return _run("cumsum", x, axis, exclusive, reverse)
+    return _run(x, axis, exclusive, reverse, is_product=False)
 
 
 def cumprod(x: SizesKept[A], axis: Static, *, exclusive: int = 0, reverse: int = 0) -> A:
@@ -44,18 +44,18 @@ def cumprod(x: SizesKept[A], axis: Static, *, exclusive: int = 0, reverse: int =
     >>> cumprod(np.array([1, 2, 3]), 0), cumprod(np.array([1, 2, 3]), 0, exclusive=1, reverse=1)
     (array([1, 2, 6]), array([6, 3, 1]))
     """
-    return _run("cumprod", x, axis, exclusive, reverse)
+    return _run(x, axis, exclusive, reverse, is_product=True)
 
 
-def _run(op: str, x: Any, axis: Any, exclusive: int, reverse: int) -> Any:
-    data = one_of_kind(op, "numbers", x)
-    resolved = resolve_axis(op, integer(op, "axis", axis), data.ndim)
-    return _cumulate(data, op, resolved, flag(op, "exclusive", exclusive), flag(op, "reverse", reverse))
+def _run(x: Any, axis: Any, exclusive: int, reverse: int, *, is_product: bool) -> Any:
+    data = one_of_kind("numbers", x)
+    resolved = resolve_axis(integer("axis", axis), data.ndim)
+    return _cumulate(data, resolved, flag("exclusive", exclusive), flag("reverse", reverse), is_product)
 
 
 @jit_if_concrete
-def _cumulate(data: Array, op: str, axis: int, exclusive: bool, reverse: bool) -> Array:
-    start = 0 if op == "cumsum" else 1
+def _cumulate(data: Array, axis: int, exclusive: bool, reverse: bool, is_product: bool) -> Array:
+    start = 1 if is_product else 0
     x = data.astype(accumulation_type(data.dtype), copy=False)
     if isinstance(x, np.ndarray):
         x = np.flip(x, axis) if reverse else x
@@ -63,13 +63,13 @@ def _cumulate(data: Array, op: str, axis: int, exclusive: bool, reverse: bool) -
             first = np.full_like(x.take([0], axis), start)
             x = np.concatenate([first, x.take(range(x.shape[axis] - 1), axis)], axis)
         with np.errstate(all="ignore"):
-            x = (np.cumsum if op == "cumsum" else np.cumprod)(x, axis=axis, dtype=x.dtype)
+            x = (np.cumprod if is_product else np.cumsum)(x, axis=axis, dtype=x.dtype)
         return (np.flip(x, axis) if reverse else x).astype(data.dtype, copy=False)
     if exclusive:
         # Shift by one: pad one element at the start and crop one (-1) at the end.
         edges = (-1, 1, 0) if reverse else (1, -1, 0)
         x = lax.pad(x, np.asarray(start, x.dtype), [edges if i == axis else (0, 0, 0) for i in range(x.ndim)])
-    run: Callable[..., jax.Array] = lax.cumsum if op == "cumsum" else lax.cumprod
-    if op == "cumprod" and is_float(x.dtype) and isinstance(x.shape[axis], int):
+    run: Callable[..., jax.Array] = lax.cumprod if is_product else lax.cumsum
+    if is_product and is_float(x.dtype) and isinstance(x.shape[axis], int):
         run = cumulative_product
     return lax.convert_element_type(run(x, axis, reverse), data.dtype)

@@ -27,7 +27,7 @@ def sqrt(x: A) -> A:
     >>> sqrt(np.array([4.0, 0.25]))
     array([2. , 0.5])
     """
-    return unary(one_of_kind("sqrt", "floating-point", x), np.sqrt, lax.sqrt)
+    return unary(one_of_kind("floating-point", x), np.sqrt, lax.sqrt)
 
 
 def exp(input: A) -> A:
@@ -39,7 +39,7 @@ def exp(input: A) -> A:
     >>> exp(jnp.array([0.0]))
     Array([1.], dtype=float32)
     """
-    return unary(one_of_kind("exp", "floating-point", input), np.exp, lax.exp)
+    return unary(one_of_kind("floating-point", input), np.exp, lax.exp)
 
 
 def log(input: A) -> A:
@@ -51,7 +51,7 @@ def log(input: A) -> A:
     >>> log(jnp.array([1.0]))
     Array([0.], dtype=float32)
     """
-    return unary(one_of_kind("log", "floating-point", input), np.log, _log)
+    return unary(one_of_kind("floating-point", input), np.log, _log)
 
 
 def _log(x: jax.Array) -> jax.Array:
@@ -69,10 +69,10 @@ def erf(input: Array) -> jax.Array:
     >>> erf(jnp.array([0.0]))
     Array([0.], dtype=float32)
     """
-    return lax.erf(*floating("erf", input=input))
+    return lax.erf(*floating(input=input))
 
 
 @operator(foldable=False, kind="activation")
 def erfc(x: Array) -> jax.Array:
     """1 - erf(x), exact where erf(x) is near 1. Not an operator of ONNX: some converters write it into their files."""
-    return lax.erfc(*floating("erfc", x=x))
+    return lax.erfc(*floating(x=x))

@@ -31,7 +31,7 @@ def max(inputs: Sequence[Array]) -> Array:
     >>> max([np.array([1, 5]), np.array([3, 2])])
     array([3, 5])
     """
-    return broadcast_reduce(operands("max", inputs, "real numbers"), "max", _max, lax.max)
+    return broadcast_reduce(operands(inputs, "real numbers"), _max, lax.max)
 
 
 def _max(a: Any, b: Any) -> Any:
@@ -49,7 +49,7 @@ def min(inputs: Sequence[Array]) -> Array:
     >>> min([np.array([1, 5]), np.array([3, 2])])
     array([1, 2])
     """
-    return broadcast_reduce(operands("min", inputs, "real numbers"), "min", _min, lax.min)
+    return broadcast_reduce(operands(inputs, "real numbers"), _min, lax.min)
 
 
 def _min(a: Any, b: Any) -> Any:
@@ -75,14 +75,14 @@ def clip(input: A, min: LowerBound[A] | None = None, max: UpperBound[A] | None =
     """
     data = array(input)
     low, high = _bound("min", data, min), _bound("max", data, max)
-    arrays = operands("clip", (data, *(bound for bound in (low, high) if bound is not None)), "real numbers")
+    arrays = operands((data, *(bound for bound in (low, high) if bound is not None)), "real numbers")
     if low is not None and high is not None and not isinstance(arrays[0], np.ndarray):
         return _clamp(arrays, isinstance(low, np.ndarray) and isinstance(high, np.ndarray))
     clipped: Any = arrays[0]
     if low is not None:
-        clipped = broadcast_reduce((clipped, arrays[1]), "clip", _max, lax.max)
+        clipped = broadcast_reduce((clipped, arrays[1]), _max, lax.max)
     if high is not None:
-        clipped = broadcast_reduce((clipped, arrays[-1]), "clip", _min, lax.min)
+        clipped = broadcast_reduce((clipped, arrays[-1]), _min, lax.min)
     return clipped
 
 
@@ -106,7 +106,7 @@ def _bound(name: str, data: Array, bound: Any) -> Array | None:
         return np.asarray(ends.min if name == "min" else ends.max, data.dtype)
     x = array(bound)
     if x.ndim > 1 or x.size != 1:  # like onnxruntime, accept the shape (1,), too
-        raise ShapeError(f"clip: `{name}` must be a scalar, got shape {shape_text(x.shape)}")
+        raise ShapeError(f"`{name}` must be a scalar, got shape {shape_text(x.shape)}")
     x = x.reshape(())
     if not isinstance(x, np.ndarray) or x.dtype == data.dtype or is_symbolic(x) or is_symbolic(data):
         return x
@@ -128,6 +128,6 @@ def _bound(name: str, data: Array, bound: Any) -> Array | None:
             kind = f"{kind}, which stands for {x.dtype.name} while x64 is off,"
             hint = "turn it on with jax.config.update('jax_enable_x64', True)"
         raise OutOfRangeError(
-            f"clip: `{name}` is {x}, so every element would become {x}, but {kind} does not hold that number; {hint}"
+            f"`{name}` is {x}, so every element would become {x}, but {kind} does not hold that number; {hint}"
         )
     return np.asarray(within, data.dtype)  # for one number np.clip returns a scalar

@@ -44,8 +44,8 @@ def gemm(
     >>> gemm(jnp.ones((2, 3)), jnp.ones((4, 3)), jnp.array([1.0]), alpha=0.5, transB=1).shape
     (2, 4)
     """
-    arrays = traced_operands("gemm", (a, b) if c is None else (a, b, c), "numbers")
-    return _gemm(arrays, float(alpha), float(beta), flag("gemm", "transA", transA), flag("gemm", "transB", transB))
+    arrays = traced_operands((a, b) if c is None else (a, b, c), "numbers")
+    return _gemm(arrays, float(alpha), float(beta), flag("transA", transA), flag("transB", transB))
 
 
 @jit_if_concrete
@@ -58,9 +58,9 @@ def _gemm(arrays: tuple[jax.Array, ...], alpha: float, beta: float, trans_a: boo
     if not is_float(a.dtype) and not (alpha.is_integer() and beta.is_integer()):
         wide = a.dtype if a.dtype == canonical(np.uint64) else canonical(np.int64)
         product = lax.dot_general(a, b, (contract, ((), ())), preferred_element_type=wide)
-        return assert_sizes("gemm", _whole_sum(product, alpha, c, beta).astype(a.dtype), sizes, a.dtype)
+        return assert_sizes(_whole_sum(product, alpha, c, beta).astype(a.dtype), sizes, a.dtype)
     product = _with_addend(dot.dot(a, b, (contract, ((), ())), wide), alpha, c, beta)
-    return assert_sizes("gemm", product.astype(a.dtype), sizes, a.dtype)
+    return assert_sizes(product.astype(a.dtype), sizes, a.dtype)
 
 
 def _with_addend(product: jax.Array, alpha: float, c: jax.Array | None, beta: float) -> jax.Array:
@@ -75,12 +75,12 @@ def _whole_sum(x: jax.Array, alpha: float, y: jax.Array | None, beta: float) -> 
 
     With alpha = p / d and beta = q / d it adds p · (x // d), q · (y // d) and the remainders, which must fit the type.
     """
-    p, q = as_written("gemm", "alpha", alpha), as_written("gemm", "beta", 0 if y is None else beta)
+    p, q = as_written("alpha", alpha), as_written("beta", 0 if y is None else beta)
     d = math.lcm(p.denominator, q.denominator)
     p, q = int(p * d), int(q * d)
     if (abs(p) + abs(q)) * d > jnp.iinfo(x.dtype).max or (jnp.iinfo(x.dtype).min == 0 and min(p, q) < 0):
         raise ArgumentError(
-            f"gemm: `alpha` {alpha} and `beta` {beta} cannot be applied exactly to integers in {x.dtype.name}; give "
+            f"`alpha` {alpha} and `beta` {beta} cannot be applied exactly to integers in {x.dtype.name}; give "
             f"fractions like 0.5, or convert the operands with jaxops.cast"
         )
     truncated, remainder = x // d * p, x % d * p
@@ -109,7 +109,7 @@ def matmul(a: Weight[Array], b: Weight[Array]) -> jax.Array:
     >>> matmul(jnp.ones((5, 1, 2, 3)), jnp.ones((4, 3, 6))).shape
     (5, 4, 2, 6)
     """
-    return _matmul(traced_operands("matmul", (a, b), "numbers"))
+    return _matmul(traced_operands((a, b), "numbers"))
 
 
 @jit_if_concrete
@@ -117,7 +117,7 @@ def _matmul(arrays: tuple[jax.Array, ...]) -> jax.Array:
     a, b = arrays
     sizes = sizes_of.matmul(a.shape, b.shape)
     product = dot.matrix_product(a, b, accumulation_type(a.dtype))
-    return assert_sizes("matmul", product.astype(a.dtype), sizes, a.dtype)
+    return assert_sizes(product.astype(a.dtype), sizes, a.dtype)
 
 
 @operator(kind="")
@@ -135,8 +135,8 @@ def einsum(inputs: Sequence[Array], *, equation: str) -> jax.Array:
     (2, 3, 5)
     """
     if not inputs:
-        raise SignatureError("einsum: there are no operands; at least one is needed")
-    return _einsum(traced_operands("einsum", inputs, "numbers"), equation)
+        raise SignatureError("there are no operands; at least one is needed")
+    return _einsum(traced_operands(inputs, "numbers"), equation)
 
 
 def _einsum_of_any(*inputs: jax.Array, equation: str, dtype: np.dtype) -> jax.Array:
@@ -153,7 +153,7 @@ def _einsum(inputs: tuple[jax.Array, ...], equation: str) -> jax.Array:
         total = dot.bilinear(dot.Multiply(_einsum_of_any, options), *inputs, rows=inputs[0].size)
     else:
         total = _einsum_of_any(*inputs, equation=explicit, dtype=accumulation_type(inputs[0].dtype))
-    return assert_sizes("einsum", total.astype(inputs[0].dtype), sizes, inputs[0].dtype)
+    return assert_sizes(total.astype(inputs[0].dtype), sizes, inputs[0].dtype)
 
 
 @operator(kind="", precision="exact")
@@ -167,11 +167,11 @@ def det(x: Array) -> jax.Array:
     >>> det(jnp.array([[2.0, 0.0], [0.0, 3.0]]))
     Array(6., dtype=float32)
     """
-    return _det(*floating("det", x=x))
+    return _det(*floating(x=x))
 
 
 @jit_if_concrete
 def _det(x: jax.Array) -> jax.Array:
-    sizes = sizes_of.square("det", x.shape)
+    sizes = sizes_of.square(x.shape)
     determinant = jnp.linalg.det(x.astype(accumulation_type(x.dtype)))
-    return assert_sizes("det", determinant.astype(x.dtype), sizes, x.dtype)
+    return assert_sizes(determinant.astype(x.dtype), sizes, x.dtype)

@@ -48,10 +48,9 @@ def negative_log_likelihood_loss(
     >>> negative_log_likelihood_loss(jnp.array([[-1.0, -2.0], [-3.0, -4.0]]), np.array([1, 0])).item()
     2.5
     """
-    op = "negative_log_likelihood_loss"
-    x, factor = floating(op, input=input, weight=weight)
-    how = one_of(op, "reduction", reduction, LossReduction)
-    labels, ignored = _labels(op, ("input", "target", "weight"), x, target, factor, ignore_index)
+    x, factor = floating(input=input, weight=weight)
+    how = one_of("reduction", reduction, LossReduction)
+    labels, ignored = _labels(("input", "target", "weight"), x, target, factor, ignore_index)
     return _loss((x, labels, factor), ignored, how)
 
 
@@ -74,26 +73,25 @@ def softmax_cross_entropy_loss(
     >>> softmax_cross_entropy_loss(jnp.array([[0.0, 1000.0]]), np.array([0])).item()
     1000.0
     """
-    op = "softmax_cross_entropy_loss"
-    x, factor = floating(op, scores=scores, weights=weights)
-    how = one_of(op, "reduction", reduction, LossReduction)
-    targets, ignored = _labels(op, ("scores", "labels", "weights"), x, labels, factor, ignore_index)
+    x, factor = floating(scores=scores, weights=weights)
+    how = one_of("reduction", reduction, LossReduction)
+    targets, ignored = _labels(("scores", "labels", "weights"), x, labels, factor, ignore_index)
     loss, log_prob = _cross_entropy((x, targets, factor), ignored, how)
     return (loss, log_prob) if return_log_prob else loss
 
 
-def _check_samples(op: str, names: tuple[str, str, str], scores: Sizes, labels: Sizes, weights: Sizes | None) -> Sizes:
+def _check_samples(names: tuple[str, str, str], scores: Sizes, labels: Sizes, weights: Sizes | None) -> Sizes:
     """The sizes (N, d1, …) of the labels for scores (N, C, d1, …). names: of the three operands.
 
     Raises ShapeError for labels of other sizes, or for weights that are not (C,).
     """
     if len(scores) < 2:
-        raise ShapeError(f"{op}: `{names[0]}` of {shape_text(scores)} must be (N, C) or (N, C, d1, …)")
+        raise ShapeError(f"`{names[0]}` of {shape_text(scores)} must be (N, C) or (N, C, d1, …)")
     per_sample = (scores[0], *scores[2:])
     needed = [(names[1], labels, per_sample, "label per sample"), (names[2], weights, (scores[1],), "weight per class")]
     for name, actual, sizes, item in needed:
         problem = (
-            f"{op}: `{name}` of {shape_text(actual or ())} does not fit `{names[0]}` of {shape_text(scores)}; "
+            f"`{name}` of {shape_text(actual or ())} does not fit `{names[0]}` of {shape_text(scores)}; "
             f"it must be {shape_text(sizes)}, one {item}"
         )
         if not sizes_fit(problem, actual, sizes):
@@ -101,22 +99,22 @@ def _check_samples(op: str, names: tuple[str, str, str], scores: Sizes, labels: 
     return per_sample
 
 
-def _labels(op: str, names: tuple[str, str, str], x: Any, labels: Any, weights: Any, ignore: Any) -> tuple[Any, Any]:
+def _labels(names: tuple[str, str, str], x: Any, labels: Any, weights: Any, ignore: Any) -> tuple[Any, Any]:
     """Traced labels, and the label to ignore or None.
 
     Static labels are checked here. Ignored ones become -1, since with x64 off they may not fit.
     """
     labels = array(labels)
-    require_integers(op, names[1], labels)
-    _check_samples(op, names, x.shape, labels.shape, None if weights is None else weights.shape)
-    ignored = None if ignore is None else integer(op, "ignore_index", ignore)
+    require_integers(names[1], labels)
+    _check_samples(names, x.shape, labels.shape, None if weights is None else weights.shape)
+    ignored = None if ignore is None else integer("ignore_index", ignore)
     if isinstance(labels, np.ndarray) and not is_symbolic(labels) and isinstance(x.shape[1], int):
         skipped = np.zeros(labels.shape, bool) if ignored is None else labels == ignored
         wrong = np.argwhere(~skipped & ((labels < 0) | (labels >= x.shape[1])))
         if len(wrong):
             index = tuple(map(int, wrong[0]))
             raise BoundsError(
-                f"{op}: `{names[1]}` holds {labels[index]} at position {index}, outside the {x.shape[1]} classes; "
+                f"`{names[1]}` holds {labels[index]} at position {index}, outside the {x.shape[1]} classes; "
                 f"set `ignore_index` to ignore a label"
             )
         return as_traced(np.where(skipped, -1, labels.astype(np.int64))), -1 if skipped.any() else None
@@ -144,7 +142,7 @@ def _loss(operands: tuple[Any, Any, Any], ignored: int | None, reduction: LossRe
         factor = counts.astype(work) if factor is None else jnp.where(counts, factor, jnp.zeros_like(factor))
     if weights is not None:
         loss = loss * factor
-    loss = assert_sizes("loss", loss, labels.shape, work)
+    loss = assert_sizes(loss, labels.shape, work)
     if reduction == "none":
         return loss.astype(x.dtype)
     if reduction == "sum":

@@ -32,31 +32,30 @@ def matmul_integer(
     >>> matmul_integer(jnp.array([[255, 2]], jnp.uint8), jnp.array([[-3], [1]], jnp.int8), jnp.uint8(1)).tolist()
     [[-761]]
     """
-    op = "matmul_integer"
-    left, left_zero = with_zero_point(op, "a", a, a_zero_point)
-    right, right_zero = with_zero_point(op, "b", b, b_zero_point)
-    return quantized_product((left, right, left_zero, right_zero), op)
+    left, left_zero = with_zero_point("a", a, a_zero_point)
+    right, right_zero = with_zero_point("b", b, b_zero_point)
+    return quantized_product((left, right, left_zero, right_zero))
 
 
 @jit_if_concrete
-def quantized_product(operands: tuple[Any, ...], op: str) -> jax.Array:
+def quantized_product(operands: tuple[Any, ...]) -> jax.Array:
     """The matrix product (a - a_zero) · (b - b_zero): int32 for integers, float32 for 8-bit floats.
 
     operands: a, b, and their zero points; None for a zero point of 0.
     """
     a, b, a_zero, b_zero = operands
-    sizes = sizes_of.matmul(a.shape, b.shape, op)
+    sizes = sizes_of.matmul(a.shape, b.shape)
     if a_zero is not None:
-        a_zero = a_zero.reshape(sizes_of_scales.of_rows(op, "a_zero_point", a.shape, a_zero.shape))
+        a_zero = a_zero.reshape(sizes_of_scales.of_rows("a_zero_point", a.shape, a_zero.shape))
     if b_zero is not None:
-        b_zero = b_zero.reshape(sizes_of_scales.of_columns(op, "b_zero_point", b.shape, b_zero.shape))
+        b_zero = b_zero.reshape(sizes_of_scales.of_columns("b_zero_point", b.shape, b_zero.shape))
     integers = a.dtype.name in BYTES and b.dtype.name in BYTES
     if integers:
         y = matrix_product(a, b, a_zero, b_zero)
     else:
         left, right = without_zero(a, a_zero, jnp.float32), without_zero(b, b_zero, jnp.float32)
         y = jnp.matmul(left, right, precision=lax.Precision.HIGHEST)
-    return assert_sizes(op, y, sizes, np.int32 if integers else np.float32)
+    return assert_sizes(y, sizes, np.int32 if integers else np.float32)
 
 
 def qlinear_matmul(
@@ -83,22 +82,22 @@ def qlinear_matmul(
     >>> qlinear_matmul(a, 0.5, jnp.uint8(1), b, one, jnp.int8(0), one, jnp.int8(-2)).tolist()
     [[10]]
     """
-    op, allowed = "qlinear_matmul", (*BYTES, *FLOAT8)
-    left, left_zero = with_zero_point(op, "a", a, a_zero_point, allowed)
-    right, right_zero = with_zero_point(op, "b", b, b_zero_point, allowed)
-    zeros = left_zero, right_zero, quantized(op, "y_zero_point", y_zero_point, allowed)
-    scales = scale(op, "a_scale", a_scale), scale(op, "b_scale", b_scale), scale(op, "y_scale", y_scale)
+    allowed = (*BYTES, *FLOAT8)
+    left, left_zero = with_zero_point("a", a, a_zero_point, allowed)
+    right, right_zero = with_zero_point("b", b, b_zero_point, allowed)
+    zeros = left_zero, right_zero, quantized("y_zero_point", y_zero_point, allowed)
+    scales = scale("a_scale", a_scale), scale("b_scale", b_scale), scale("y_scale", y_scale)
     return _qlinear_matmul((left, right, *zeros, *scales))
 
 
 @jit_if_concrete
 def _qlinear_matmul(operands: tuple[jax.Array, ...]) -> jax.Array:
-    op, (a, b, a_zero, b_zero, y_zero, a_by, b_by, y_by) = "qlinear_matmul", operands
-    product = quantized_product((a, b, a_zero, b_zero), op)
-    rows = a_by.reshape(sizes_of_scales.of_rows(op, "a_scale", a.shape, a_by.shape))
-    columns = b_by.reshape(sizes_of_scales.of_columns(op, "b_scale", b.shape, b_by.shape))
-    sizes_of_scales.single(op, "y_scale", y_by.shape)
-    sizes_of_scales.single(op, "y_zero_point", y_zero.shape)
+    a, b, a_zero, b_zero, y_zero, a_by, b_by, y_by = operands
+    product = quantized_product((a, b, a_zero, b_zero))
+    rows = a_by.reshape(sizes_of_scales.of_rows("a_scale", a.shape, a_by.shape))
+    columns = b_by.reshape(sizes_of_scales.of_columns("b_scale", b.shape, b_by.shape))
+    sizes_of_scales.single("y_scale", y_by.shape)
+    sizes_of_scales.single("y_zero_point", y_zero.shape)
     # The product lacks an axis for each 1-D operand, so the scales of the other operand lose that axis, too.
     if min(a.ndim, b.ndim) == 1:
         rows, columns = _without_axis(rows, -1, b.ndim == 1), _without_axis(columns, -2, a.ndim == 1)

@@ -32,14 +32,14 @@ def top_k(x: Array, k: Static, *, axis: int = -1, largest: int = 1, sorted: int 
     >>> values.tolist(), indices.tolist()
     ([9, 9], [1, 2])
     """
-    (x,) = traced_if_symbolic(one_of_kind("top_k", "real numbers", x))
-    along = resolve_axis("top_k", axis, x.ndim)
-    count = integer("top_k", "k", k)
+    (x,) = traced_if_symbolic(one_of_kind("real numbers", x))
+    along = resolve_axis(axis, x.ndim)
+    count = integer("k", k)
     size = x.shape[along]
     if isinstance(count, int) and (count < 0 or (isinstance(size, int) and count > size)):
-        raise ShapeError(f"top_k: `k` is {count}, but axis {along} of {shape_text(x.shape)} has {size} elements")
-    flag("top_k", "sorted", sorted)
-    return _top_k(x, count, along, flag("top_k", "largest", largest))
+        raise ShapeError(f"`k` is {count}, but axis {along} of {shape_text(x.shape)} has {size} elements")
+    flag("sorted", sorted)
+    return _top_k(x, count, along, flag("largest", largest))
 
 
 @jit_if_concrete

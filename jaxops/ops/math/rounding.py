@@ -25,7 +25,7 @@ def floor(x: A) -> A:
     >>> floor(np.array([1.5, -1.5]))
     array([ 1., -2.])
     """
-    return unary(one_of_kind("floor", "floating-point", x), np.floor, lax.floor)
+    return unary(one_of_kind("floating-point", x), np.floor, lax.floor)
 
 
 @tracks_sizes
@@ -38,7 +38,7 @@ def ceil(x: A) -> A:
     >>> ceil(np.array([1.5, -1.5]))
     array([ 2., -1.])
     """
-    return unary(one_of_kind("ceil", "floating-point", x), np.ceil, lax.ceil)
+    return unary(one_of_kind("floating-point", x), np.ceil, lax.ceil)
 
 
 @tracks_sizes
@@ -51,7 +51,7 @@ def round(x: A) -> A:
     >>> round(np.array([0.9, 2.5, -4.5]))
     array([ 1.,  2., -4.])
     """
-    return unary(one_of_kind("round", "floating-point", x), np.rint, _traced_round)
+    return unary(one_of_kind("floating-point", x), np.rint, _traced_round)
 
 
 def _traced_round(x: Any) -> Any:

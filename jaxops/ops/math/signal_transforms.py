@@ -46,23 +46,21 @@ def dft(
     >>> dft(jnp.array([[[1.0], [0.0], [0.0]]]), onesided=1).tolist()
     [[[1.0, 0.0], [1.0, 0.0]]]
     """
-    (x,) = floating("dft", input=input)
-    pairs = sizes_of.is_complex("dft", "input", x.shape)
-    along = resolve_axis("dft", -2 if axis is None else axis, x.ndim)
+    (x,) = floating(input=input)
+    pairs = sizes_of.is_complex("input", x.shape)
+    along = resolve_axis(-2 if axis is None else axis, x.ndim)
     if along == x.ndim - 1:
         raise AxisError(
-            f"dft: `axis` {along} is the last axis of {shape_text(x.shape)}, which holds the parts of complex numbers; "
+            f"`axis` {along} is the last axis of {shape_text(x.shape)}, which holds the parts of complex numbers; "
             f"give another axis"
         )
-    inverted, half = flag("dft", "inverse", inverse), flag("dft", "onesided", onesided)
+    inverted, half = flag("inverse", inverse), flag("onesided", onesided)
     if half and inverted != pairs:
         kind = "a complex input, (…, 2)" if inverted else "a real input, (…, 1)"
-        raise ArgumentError(
-            f"dft: with onesided=1 and inverse={int(inverted)} it takes {kind}, got {shape_text(x.shape)}"
-        )
-    count = None if dft_length is None else integer("dft", "dft_length", dft_length)
-    count = sizes_of.transform_length("dft", x.shape[along], count, half and inverted)
-    bounded_like("dft", (*x.shape[:along], count, *x.shape[along + 1 :]), x)
+        raise ArgumentError(f"with onesided=1 and inverse={int(inverted)} it takes {kind}, got {shape_text(x.shape)}")
+    count = None if dft_length is None else integer("dft_length", dft_length)
+    count = sizes_of.transform_length(x.shape[along], count, half and inverted)
+    bounded_like((*x.shape[:along], count, *x.shape[along + 1 :]), x)
     return _dft(x, along, count, inverted, half)
 
 
@@ -99,7 +97,7 @@ def _by_matrix(x: Any, axis: int, count: Dim, inverse: bool, onesided: bool) -> 
     z = imaginary[..., 0, :] + (real[..., 1, :] if x.shape[-1] == 2 else 0)
     result = jnp.moveaxis(jnp.stack([y] if onesided and inverse else [y, z], -1), -2, axis)
     sizes = (*x.shape[:axis], shape[1], *x.shape[axis + 1 : -1], result.shape[-1])
-    return assert_sizes("dft", lax.convert_element_type(result, x.dtype), sizes, x.dtype)
+    return assert_sizes(lax.convert_element_type(result, x.dtype), sizes, x.dtype)
 
 
 def _numbers(x: Any) -> Any:
@@ -139,16 +137,16 @@ def stft(
     >>> stft(jnp.ones((1, 5, 1)), 2, frame_length=2)[..., 0].tolist()
     [[[2.0, 0.0], [2.0, 0.0]]]
     """
-    arrays = operands("stft", (signal,) if window is None else (signal, window))
-    x, *factors = floating("stft", **dict(zip(("signal", "window"), arrays, strict=False)))
+    arrays = operands((signal,) if window is None else (signal, window))
+    x, *factors = floating(**dict(zip(("signal", "window"), arrays, strict=False)))
     x = lax.expand_dims(x, (2,)) if x.ndim == 2 else x
-    must_fit("stft", "signal", x.shape, ("batch", "length", 1), ("batch", "length", 2))
-    pairs, half = sizes_of.is_complex("stft", "signal", x.shape), flag("stft", "onesided", onesided)
+    must_fit("signal", x.shape, ("batch", "length", 1), ("batch", "length", 2))
+    pairs, half = sizes_of.is_complex("signal", x.shape), flag("onesided", onesided)
     if pairs and half:
-        raise ArgumentError(f"stft: `signal` of {shape_text(x.shape)} is complex; that needs onesided=0")
-    step = integer("stft", "frame_step", frame_step, least=1)
-    each = None if frame_length is None else integer("stft", "frame_length", frame_length)
-    count, each = sizes_of.frames("stft", x.shape[1], step, factors[0].shape if factors else None, each)
+        raise ArgumentError(f"`signal` of {shape_text(x.shape)} is complex; that needs onesided=0")
+    step = integer("frame_step", frame_step, least=1)
+    each = None if frame_length is None else integer("frame_length", frame_length)
+    count, each = sizes_of.frames(x.shape[1], step, factors[0].shape if factors else None, each)
     # With a single frame the step has no effect, and it may be too large for 32 bits.
     return _stft((x, *factors), count, each, 1 if isinstance(count, int) and count == 1 else step, half)
 
@@ -160,7 +158,7 @@ def _stft(arrays: tuple[Any, ...], count: Any, each: int, step: int, onesided: b
     starts = lax.broadcasted_iota(np.int32, (count, each), 0) * step
     samples = starts + lax.broadcasted_iota(np.int32, (count, each), 1)
     rows = jnp.take(values, samples, axis=1, mode="clip")  # all indices are in range
-    rows = assert_sizes("stft", rows, (x.shape[0], count, each), values.dtype)
+    rows = assert_sizes(rows, (x.shape[0], count, each), values.dtype)
     for factor in factors:
         rows = rows * lax.convert_element_type(factor, rows.dtype)[None, None]
     return _pairs(jnp.fft.rfft(rows) if onesided else _transform(rows, each, 2), x.dtype)
@@ -188,14 +186,13 @@ def mel_weight_matrix(
     >>> mel_weight_matrix(2, 8, 8000, 0.0, 4000.0).tolist()
     [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
     """
-    op = "mel_weight_matrix"
     counts = {"num_mel_bins": num_mel_bins, "dft_length": dft_length, "sample_rate": sample_rate}
-    bands, length, rate = (integer(op, name, value, least=1) for name, value in counts.items())
-    low, high = _hertz(op, "lower_edge_hertz", lower_edge_hertz), _hertz(op, "upper_edge_hertz", upper_edge_hertz)
-    dtype = element_type(op, "output_datatype", output_datatype)
+    bands, length, rate = (integer(name, value, least=1) for name, value in counts.items())
+    low, high = _hertz("lower_edge_hertz", lower_edge_hertz), _hertz("upper_edge_hertz", upper_edge_hertz)
+    dtype = element_type("output_datatype", output_datatype)
     if is_string(np.empty(0, dtype)) or dtype.kind in "bc":
-        raise DTypeError(f"{op}: `output_datatype` is {dtype.name}; it must be a type of real numbers")
-    bounded(op, (length // 2 + 1, bands), np.dtype(np.float64).itemsize)
+        raise DTypeError(f"`output_datatype` is {dtype.name}; it must be a type of real numbers")
+    bounded((length // 2 + 1, bands), np.dtype(np.float64).itemsize)
     # The text leaves open where the bands lie. As in the standard's suite and in onnxruntime their edges divide the
     # range by bands + 2, not + 1, so the last band ends below the upper edge; each edge is rounded down to a point.
     first, last = (2595 * np.log10(1 + edge / 700) for edge in (low, high))
@@ -209,11 +206,11 @@ def mel_weight_matrix(
     return np.where(points == centre, 1.0, weights).astype(dtype)
 
 
-def _hertz(op: str, name: str, value: Any) -> float:
-    number = known(op, name, value)
+def _hertz(name: str, value: Any) -> float:
+    number = known(name, value)
     if number.size != 1 or not (is_float(number.dtype) or number.dtype.kind in "iu"):
-        raise ShapeError(message(op, f"`{name}` must be one number", **{name: number}))
+        raise ShapeError(message(f"`{name}` must be one number", **{name: number}))
     edge = float(number.reshape(())[()])
     if not 0 <= edge < np.inf:
-        raise ArgumentError(f"{op}: `{name}` is {edge}; it must be a frequency, 0 or above")
+        raise ArgumentError(f"`{name}` is {edge}; it must be a frequency, 0 or above")
     return edge

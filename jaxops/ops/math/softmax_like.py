@@ -18,11 +18,11 @@ from jaxops.static import Array, Ints, jit_if_concrete
 TRAITS = Traits(kind="activation", precision="float32")
 
 
-def _operand(op: str, input: Any, axis: int, axes: Ints | None) -> tuple[Any, tuple[int, ...]]:
-    (x,) = floating(op, input=input)
+def _operand(input: Any, axis: int, axes: Ints | None) -> tuple[Any, tuple[int, ...]]:
+    (x,) = floating(input=input)
     if axes is None:
-        return x, (resolve_axis(op, axis, x.ndim),)
-    return x, resolve_axes(op, ints(op, "axes", axes), x.ndim)
+        return x, (resolve_axis(axis, x.ndim),)
+    return x, resolve_axes(ints("axes", axes), x.ndim)
 
 
 def _shifted(x: Any, axes: tuple[int, ...]) -> Any:
@@ -44,7 +44,7 @@ def softmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> jax.Ar
     >>> softmax(jnp.zeros((1, 4))).tolist()
     [[0.25, 0.25, 0.25, 0.25]]
     """
-    return _softmax(*_operand("softmax", input, axis, axes))
+    return _softmax(*_operand(input, axis, axes))
 
 
 @jit_if_concrete
@@ -73,7 +73,7 @@ def log_softmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> ja
     >>> log_softmax(jnp.array([0.0, 1000.0])).tolist()
     [-1000.0, 0.0]
     """
-    return _log_softmax(*_operand("log_softmax", input, axis, axes))
+    return _log_softmax(*_operand(input, axis, axes))
 
 
 @jit_if_concrete
@@ -94,7 +94,7 @@ def hardmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> jax.Ar
     >>> hardmax(jnp.array([1.0, 3.0, 3.0])).tolist()
     [0.0, 1.0, 0.0]
     """
-    return _hardmax(*_operand("hardmax", input, axis, axes))
+    return _hardmax(*_operand(input, axis, axes))
 
 
 @jit_if_concrete

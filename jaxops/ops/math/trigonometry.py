@@ -22,7 +22,7 @@ def sin(input: Array) -> jax.Array:
     >>> sin(jnp.array([0.0]))
     Array([0.], dtype=float32)
     """
-    return lax.sin(*floating("sin", input=input))
+    return lax.sin(*floating(input=input))
 
 
 @operator(precision="exact")
@@ -35,7 +35,7 @@ def cos(input: Array) -> jax.Array:
     >>> cos(jnp.array([0.0]))
     Array([1.], dtype=float32)
     """
-    return lax.cos(*floating("cos", input=input))
+    return lax.cos(*floating(input=input))
 
 
 def tan(input: Array) -> jax.Array:
@@ -47,7 +47,7 @@ def tan(input: Array) -> jax.Array:
     >>> tan(jnp.array([0.0]))
     Array([0.], dtype=float32)
     """
-    return lax.tan(*floating("tan", input=input))
+    return lax.tan(*floating(input=input))
 
 
 def asin(input: Array) -> jax.Array:
@@ -59,7 +59,7 @@ def asin(input: Array) -> jax.Array:
     >>> asin(jnp.array([0.0]))
     Array([0.], dtype=float32)
     """
-    return lax.asin(*floating("asin", input=input))
+    return lax.asin(*floating(input=input))
 
 
 def acos(input: Array) -> jax.Array:
@@ -71,7 +71,7 @@ def acos(input: Array) -> jax.Array:
     >>> acos(jnp.array([1.0]))
     Array([0.], dtype=float32)
     """
-    return lax.acos(*floating("acos", input=input))
+    return lax.acos(*floating(input=input))
 
 
 def atan(input: Array) -> jax.Array:
@@ -83,7 +83,7 @@ def atan(input: Array) -> jax.Array:
     >>> atan(jnp.array([0.0]))
     Array([0.], dtype=float32)
     """
-    return lax.atan(*floating("atan", input=input))
+    return lax.atan(*floating(input=input))
 
 
 def sinh(input: Array) -> jax.Array:
@@ -95,7 +95,7 @@ def sinh(input: Array) -> jax.Array:
     >>> sinh(jnp.array([0.0]))
     Array([0.], dtype=float32)
     """
-    return lax.sinh(*floating("sinh", input=input))
+    return lax.sinh(*floating(input=input))
 
 
 def cosh(input: Array) -> jax.Array:
@@ -107,7 +107,7 @@ def cosh(input: Array) -> jax.Array:
     >>> cosh(jnp.array([0.0]))
     Array([1.], dtype=float32)
     """
-    return lax.cosh(*floating("cosh", input=input))
+    return lax.cosh(*floating(input=input))
 
 
 def asinh(input: Array) -> jax.Array:
@@ -119,7 +119,7 @@ def asinh(input: Array) -> jax.Array:
     >>> asinh(jnp.array([0.0]))
     Array([0.], dtype=float32)
     """
-    return lax.asinh(*floating("asinh", input=input))
+    return lax.asinh(*floating(input=input))
 
 
 def acosh(input: Array) -> jax.Array:
@@ -131,7 +131,7 @@ def acosh(input: Array) -> jax.Array:
     >>> acosh(jnp.array([1.0]))
     Array([0.], dtype=float32)
     """
-    return lax.acosh(*floating("acosh", input=input))
+    return lax.acosh(*floating(input=input))
 
 
 def atanh(input: Array) -> jax.Array:
@@ -143,4 +143,4 @@ def atanh(input: Array) -> jax.Array:
     >>> atanh(jnp.array([0.0]))
     Array([0.], dtype=float32)
     """
-    return lax.atanh(*floating("atanh", input=input))
+    return lax.atanh(*floating(input=input))

@@ -30,7 +30,7 @@ def hann_window(size: Static, *, output_datatype: ElementType = np.float32, peri
     >>> hann_window(4).tolist()
     [0.0, 0.5, 1.0, 0.5]
     """
-    return _window("hann_window", size, output_datatype, periodic, (0.5, 0.5, 0.0))
+    return _window(size, output_datatype, periodic, (0.5, 0.5, 0.0))
 
 
 def hamming_window(size: Static, *, output_datatype: ElementType = np.float32, periodic: int = 1) -> Array:
@@ -42,7 +42,7 @@ def hamming_window(size: Static, *, output_datatype: ElementType = np.float32, p
     >>> hamming_window(2, output_datatype=np.float64).round(3).tolist()
     [0.087, 1.0]
     """
-    return _window("hamming_window", size, output_datatype, periodic, (25 / 46, 21 / 46, 0.0))
+    return _window(size, output_datatype, periodic, (25 / 46, 21 / 46, 0.0))
 
 
 def blackman_window(size: Static, *, output_datatype: ElementType = np.float32, periodic: int = 1) -> Array:
@@ -54,16 +54,16 @@ def blackman_window(size: Static, *, output_datatype: ElementType = np.float32, 
     >>> blackman_window(2, output_datatype=np.int32)
     array([0, 1], dtype=int32)
     """
-    return _window("blackman_window", size, output_datatype, periodic, (0.42, 0.5, 0.08))
+    return _window(size, output_datatype, periodic, (0.42, 0.5, 0.08))
 
 
-def _window(op: str, size: Any, dtype: Any, periodic: int, factors: tuple[float, float, float]) -> Array:
-    count, is_periodic = integer(op, "size", size, least=0), flag(op, "periodic", periodic)
-    kind = element_type(op, "output_datatype", dtype)
+def _window(size: Any, dtype: Any, periodic: int, factors: tuple[float, float, float]) -> Array:
+    count, is_periodic = integer("size", size, least=0), flag("periodic", periodic)
+    kind = element_type("output_datatype", dtype)
     if is_string(np.empty(0, kind)) or kind.kind in "bc":
-        raise DTypeError(f"{op}: `output_datatype` is {kind.name}; it must be a type of real numbers")
+        raise DTypeError(f"`output_datatype` is {kind.name}; it must be a type of real numbers")
     if isinstance(count, int):
-        bounded(op, (count,), np.dtype(np.float64).itemsize)
+        bounded((count,), np.dtype(np.float64).itemsize)
         with np.errstate(invalid="ignore"):
             values = _factors(np, np.arange(count), np.float64(count if is_periodic else count - 1), factors)
             # As in the standard's function body, factors are float32 numbers first: a peak of 1 - 1e-16 becomes the

@@ -38,7 +38,7 @@ TRAITS = Traits(kind="recurrent")
 _NAMES = ("x", "w", "r", "b", "initial_h", "initial_c", "p", "qw", "mw", "v", "m", "aw")
 
 
-def _attention_size(op: str, directions: int, x: Sizes, w: Sizes, r: Sizes, shapes: Mapping[str, Any]) -> Dim:
+def _attention_size(directions: int, x: Sizes, w: Sizes, r: Sizes, shapes: Mapping[str, Any]) -> Dim:
     """Returns A, the number of elements that a step reads from the memory.
 
     shapes: the sizes of m (B, T, depth), mw (D, depth, attn), qw (D, hidden, attn), v (D, attn), aw (D, depth + hidden,
@@ -47,7 +47,7 @@ def _attention_size(op: str, directions: int, x: Sizes, w: Sizes, r: Sizes, shap
     m, mw, aw = shapes["m"], shapes["mw"], shapes["aw"]
     for name, sizes, axes in (("x", x, 3), ("r", r, 3), ("w", w, 3), ("m", m, 3), ("mw", mw, 3), ("aw", aw, 3)):
         if sizes is not None and len(sizes) != axes:
-            raise ShapeError(f"{op}: `{name}` of {shape_text(sizes)} must have {axes} axes")
+            raise ShapeError(f"`{name}` of {shape_text(sizes)} must have {axes} axes")
     hidden, depth, inner = r[2], m[2], mw[2]
     size = depth if aw is None else aw[2]
     expected_sizes = {
@@ -62,7 +62,7 @@ def _attention_size(op: str, directions: int, x: Sizes, w: Sizes, r: Sizes, shap
         sizes = w if name == "w" else shapes[name]
         text = shape_text(["*" if d is None else d for d in expected])
         problem = (
-            f"{op}: `{name}` of {shape_text(sizes or ())} must be {text}; x is {shape_text(x)}, "
+            f"`{name}` of {shape_text(sizes or ())} must be {text}; x is {shape_text(x)}, "
             f"with {hidden} hidden neurons and a memory of {shape_text(m)}"
         )
         if not sizes_fit(problem, sizes, expected):
@@ -111,35 +111,34 @@ def attn_lstm(
     >>> attn_lstm(x, *layer, initial_c=jnp.array([[[4.0, 8, 0]]]), **attention)[2].tolist()
     [[[1.0, 2.0, 0.0]]]
     """
-    op = "attn_lstm"
     for name, value in (("qw", qw), ("mw", mw), ("v", v), ("m", m)):
         if value is None:
-            raise ArgumentError(f"{op}: `{name}` must be given, for the attention to the memory")
-    both, variant = directions(op, direction), flag(op, "input_forget", input_forget)
+            raise ArgumentError(f"`{name}` must be given, for the attention to the memory")
+    both, variant = directions(direction), flag("input_forget", input_forget)
     names = ("Sigmoid", "Tanh", "Tanh") * both if activations is None else activations
-    functions = resolve(op, names, 3 * both, activation_alpha, activation_beta)
+    functions = resolve(names, 3 * both, activation_alpha, activation_beta)
     if clip is not None and not clip > 0:
-        raise ArgumentError(f"{op}: `clip` is {clip}; it must be above 0, or left out")
+        raise ArgumentError(f"`clip` is {clip}; it must be above 0, or left out")
     values = (x, w, r, b, initial_h, initial_c, p, qw, mw, v, m, aw)
-    arrays = dict(zip(_NAMES, floats_of_one_type(op, **dict(zip(_NAMES, values, strict=True))), strict=True))
+    arrays = dict(zip(_NAMES, floats_of_one_type(**dict(zip(_NAMES, values, strict=True))), strict=True))
     shapes: dict[str, Any] = {name: None if a is None else a.shape for name, a in arrays.items()}
     lens, rows = (
-        None if value is None else integers(op, name, value)
+        None if value is None else integers(name, value)
         for name, value in (("sequence_lens", sequence_lens), ("memory_seq_lens", memory_seq_lens))
     )
     shapes |= {"memory_seq_lens": None if rows is None else rows.shape}
-    size = _attention_size(op, both, shapes["x"], shapes["w"], shapes["r"], shapes)
+    size = _attention_size(both, shapes["x"], shapes["w"], shapes["r"], shapes)
     optional_sizes = {name: shapes[name] for name in ("b", "initial_h", "initial_c", "p") if shapes[name] is not None}
     optional_sizes |= {} if lens is None else {"sequence_lens": lens.shape}
-    hidden = None if hidden_size is None else integer(op, "hidden_size", hidden_size)
+    hidden = None if hidden_size is None else integer("hidden_size", hidden_size)
     w_shape = (*shapes["w"][:2], shapes["x"][2])
-    steps, *_ = layer_sizes.steps(op, 4, both, False, hidden, shapes["x"], w_shape, shapes["r"], optional_sizes)
-    lens = None if lens is None else lengths(op, lens, steps)
+    steps, *_ = layer_sizes.steps(4, both, False, hidden, shapes["x"], w_shape, shapes["r"], optional_sizes)
+    lens = None if lens is None else lengths(lens, steps)
     memory = shapes["m"][1]
     if isinstance(rows, np.ndarray) and rows.dtype != object and isinstance(memory, int) and rows.size:
         wrong = rows[(rows < 1) | (rows > memory)]
         if wrong.size:
-            raise ArgumentError(f"{op}: `memory_seq_lens` holds {wrong[0]}; the memory has 1 to {memory} rows")
+            raise ArgumentError(f"`memory_seq_lens` holds {wrong[0]}; the memory has 1 to {memory} rows")
     operands = (*arrays.values(), None if rows is None else at_least_int32(as_traced(rows)), lens)
     return _layer(operands, variant, functions, None if clip is None else float(clip), direction, size)
 

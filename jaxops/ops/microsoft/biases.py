@@ -28,14 +28,14 @@ def bias_add(x: Array, bias: Bias[Array], skip: Array) -> jax.Array:
     >>> bias_add(jnp.zeros((1, 2)), jnp.array([1.0, 2.0]), jnp.ones((1, 2))).tolist()
     [[2.0, 3.0]]
     """
-    return _bias_add(traced_operands("bias_add", (x, bias, skip), "floating-point"))
+    return _bias_add(traced_operands((x, bias, skip), "floating-point"))
 
 
 @jit_if_concrete
 def _bias_add(operands: tuple[jax.Array, ...]) -> jax.Array:
     x, bias, skip = (v.astype(accumulation_type(v.dtype)) for v in operands)
-    sizes_of.last_axis("bias_add", x.shape, bias=bias.shape)
-    sizes_of.same("bias_add", x.shape, skip=skip.shape)
+    sizes_of.last_axis(x.shape, bias=bias.shape)
+    sizes_of.same(x.shape, skip=skip.shape)
     return (x + lax.broadcast_in_dim(bias, x.shape, (x.ndim - 1,)) + skip).astype(operands[0].dtype)
 
 
@@ -48,14 +48,14 @@ def gated_add(x: Array, y: Array, gate: Array) -> jax.Array:
     >>> gated_add(jnp.ones((2, 1)), jnp.ones((2, 1)), jnp.array([[0.0], [2.0]])).tolist()
     [[1.0], [3.0]]
     """
-    return _gated_add(traced_operands("gated_add", (x, y, gate), "floating-point"))
+    return _gated_add(traced_operands((x, y, gate), "floating-point"))
 
 
 @jit_if_concrete
 def _gated_add(operands: tuple[jax.Array, ...]) -> jax.Array:
     x, y, gate = operands
-    sizes_of.same("gated_add", x.shape, y=y.shape)
-    sizes_of.same("gated_add", (*x.shape[:-1], 1), gate=gate.shape)
+    sizes_of.same(x.shape, y=y.shape)
+    sizes_of.same((*x.shape[:-1], 1), gate=gate.shape)
     info = jnp.finfo(x.dtype)
     wide = accumulation_type(x.dtype)
     product = y.astype(wide) * broadcast_to(gate, x.shape).astype(wide)
@@ -76,15 +76,15 @@ def bias_softmax(data: Array, bias: Bias[Array], *, axis: int = 1, is_inner_broa
     >>> bias_softmax(jnp.zeros((2, 2)), jnp.array([[0.0, -1e9]]), is_inner_broadcast=0).tolist()
     [[1.0, 0.0], [1.0, 0.0]]
     """
-    operands = traced_operands("bias_softmax", (data, bias), "floating-point")
-    first_axis = resolve_axis("bias_softmax", axis, operands[0].ndim)
-    return _bias_softmax(operands, first_axis, flag("bias_softmax", "is_inner_broadcast", is_inner_broadcast))
+    operands = traced_operands((data, bias), "floating-point")
+    first_axis = resolve_axis(axis, operands[0].ndim)
+    return _bias_softmax(operands, first_axis, flag("is_inner_broadcast", is_inner_broadcast))
 
 
 @jit_if_concrete
 def _bias_softmax(operands: tuple[jax.Array, ...], axis: int, inner: bool) -> jax.Array:
     data, bias = (v.astype(accumulation_type(v.dtype)) for v in operands)
-    bias_rows, times, length = sizes_of.softmax_rows("bias_softmax", data.shape, bias.shape, axis)
+    bias_rows, times, length = sizes_of.softmax_rows(data.shape, bias.shape, axis)
     rows = data.reshape((bias_rows, times, length) if inner else (times, bias_rows, length))
     rows = rows + bias.reshape((bias_rows, 1, length) if inner else (1, bias_rows, length))
     return as_traced(softmax(rows)).reshape(data.shape).astype(operands[0].dtype)
@@ -110,15 +110,14 @@ def bias_dropout(
     >>> bias_dropout(jnp.zeros((1, 2)), jnp.array([1.0, 2.0]), jnp.ones((1, 2))).tolist()
     [[2.0, 3.0]]
     """
-    op = "bias_dropout"
-    x, b, *added = traced_operands(op, (data, bias) if residual is None else (data, bias, residual), "floating-point")
+    x, b, *added = traced_operands((data, bias) if residual is None else (data, bias, residual), "floating-point")
     check = sizes_of.same if b.ndim == x.ndim else sizes_of.last_axis
-    check(op, x.shape, bias=b.shape)
+    check(x.shape, bias=b.shape)
     wide = accumulation_type(x.dtype)
-    total = x.astype(wide) + broadcast_to(b.astype(wide), broadcast(op, x.shape, b.shape))
+    total = x.astype(wide) + broadcast_to(b.astype(wide), broadcast(x.shape, b.shape))
     y, mask = dropout(total, ratio, training_mode, seed=seed, rng=rng, return_mask=True)
     for value in added:
-        sizes_of.same(op, x.shape, residual=value.shape)
+        sizes_of.same(x.shape, residual=value.shape)
         y = y + value.astype(wide)
     y = y.astype(x.dtype)
     return (y, mask) if return_mask else y

@@ -24,30 +24,30 @@ from jaxops.signature import Bias, SecondOutput, Static, Weight, operator
 from jaxops.static import Array, Dim, Sizes, jit_if_concrete, known
 
 
-def _table_width(op: str, name: str, sizes: Sizes, width: Dim | None = None) -> Dim:
+def _table_width(name: str, sizes: Sizes, width: Dim | None = None) -> Dim:
     """Returns the width of a table with one vector per row, which must be `width` if that is given."""
-    must_fit(op, name, sizes, ("rows", "width" if width is None else width))
+    must_fit(name, sizes, ("rows", "width" if width is None else width))
     return sizes[1]
 
 
-def _check_ids(op: str, sizes: Sizes, positions: Sizes | None, **like: Sizes) -> None:
+def _check_ids(sizes: Sizes, positions: Sizes | None, **like: Sizes) -> None:
     """input_ids is (N, S); each of `like` has its shape; positions is (N, S) or (1, S)."""
-    must_fit(op, "input_ids", sizes, ("N", "S"))
+    must_fit("input_ids", sizes, ("N", "S"))
     for name, shape in like.items():
-        must_fit(op, name, shape, sizes, reason=", the shape of `input_ids`")
-    must_fit(op, "position_ids", positions, tuple(sizes), (1, *sizes[1:]))
+        must_fit(name, shape, sizes, reason=", the shape of `input_ids`")
+    must_fit("position_ids", positions, tuple(sizes), (1, *sizes[1:]))
 
 
-def _check_word_filters(op: str, sequence: Sizes, w: Sizes, b: Sizes, c: Sizes) -> None:
+def _check_word_filters(sequence: Sizes, w: Sizes, b: Sizes, c: Sizes) -> None:
     """sequence is (words, letters), w (M, 1, width, size), b (M,) and c (rows, size)."""
-    must_fit(op, "sequence", sequence, ("words", "letters"))
-    must_fit(op, "w", w, ("filters", 1, "width", "size"))
-    must_fit(op, "b", b, (w[0],))
-    _table_width(op, "c", c, w[3])
+    must_fit("sequence", sequence, ("words", "letters"))
+    must_fit("w", w, ("filters", 1, "width", "size"))
+    must_fit("b", b, (w[0],))
+    _table_width("c", c, w[3])
     if w[2] == 0:
-        raise ShapeError(f"{op}: `w` has the shape {shape_text(w)}; filters must be at least one letter wide")
+        raise ShapeError(f"`w` has the shape {shape_text(w)}; filters must be at least one letter wide")
     if isinstance(sequence[1], int) and sequence[1] < w[2]:
-        raise ShapeError(f"{op}: words of {sequence[1]} letters are shorter than the filters, which are {w[2]} wide")
+        raise ShapeError(f"words of {sequence[1]} letters are shorter than the filters, which are {w[2]} wide")
 
 
 @operator(kind="embedding", precision="float32")
@@ -79,22 +79,21 @@ def embed_layer_normalization(
     >>> embed_layer_normalization(ids, None, table, table, None, jnp.ones(2), jnp.zeros(2)).round(3).tolist()
     [[[-1.0, 1.0]]]
     """
-    op = "embed_layer_normalization"
     named_tables = {"word_embedding": word_embedding, "position_embedding": position_embedding}
     if (segment_ids is None) != (segment_embedding is None):
-        raise ShapeError(f"{op}: `segment_ids` and `segment_embedding` must be given together; one of them is missing")
+        raise ShapeError("`segment_ids` and `segment_embedding` must be given together; one of them is missing")
     if segment_embedding is not None:
         named_tables["segment_embedding"] = segment_embedding
-    *tables, scale, shift = traced_operands(op, (*named_tables.values(), gamma, beta), "floating-point")
-    width = _table_width(op, "word_embedding", tables[0].shape)
+    *tables, scale, shift = traced_operands((*named_tables.values(), gamma, beta), "floating-point")
+    width = _table_width("word_embedding", tables[0].shape)
     for name, table in zip(named_tables, tables, strict=True):
-        _table_width(op, name, table.shape, width)
+        _table_width(name, table.shape, width)
     words = as_traced(input_ids)
     like = {name: as_traced(v) for name, v in (("segment_ids", segment_ids), ("mask", mask)) if v is not None}
     positions = None if position_ids is None else as_traced(position_ids)
-    require(op, "integer", words, *like.values())
-    _check_ids(op, words.shape, None if positions is None else positions.shape, **{n: v.shape for n, v in like.items()})
-    biases.last_axis(op, tables[0].shape, gamma=scale.shape, beta=shift.shape)
+    require("integer", words, *like.values())
+    _check_ids(words.shape, None if positions is None else positions.shape, **{n: v.shape for n, v in like.items()})
+    biases.last_axis(tables[0].shape, gamma=scale.shape, beta=shift.shape)
     if positions is None:
         positions = lax.broadcasted_iota(np.int32, (1, words.shape[1]), 1)
     wide = accumulation_type(scale.dtype)
@@ -131,15 +130,14 @@ def torch_embedding(
     >>> torch_embedding(jnp.array([[1.0], [2.0]]), jnp.array([1, 0])).tolist()
     [[2.0], [1.0]]
     """
-    op = "torch_embedding"
     table, ids = as_traced(weight), as_traced(indices)
-    _table_width(op, "weight", table.shape)
+    _table_width("weight", table.shape)
     rows = gather(table, ids)
     if padding_idx is not None:
-        padding_row = integer(op, "padding_idx", padding_idx)
+        padding_row = integer("padding_idx", padding_idx)
         if padding_row >= 0:
             rows = jnp.where((ids == padding_row)[..., None], lax.stop_gradient(rows), rows)
-    if scale_grad_by_freq is not None and known(op, "scale_grad_by_freq", scale_grad_by_freq).any():
+    if scale_grad_by_freq is not None and known("scale_grad_by_freq", scale_grad_by_freq).any():
         counts = jnp.zeros(table.shape[0], rows.dtype).at[ids].add(1)
         share = (1 / counts[ids])[..., None]
         # The value is unchanged, and the gradient is multiplied by the share.
@@ -171,15 +169,14 @@ def word_conv_embedding(
     >>> word_conv_embedding(letters, jnp.ones((1, 1, 2, 1)), jnp.zeros(1), table).tolist()
     [[1.0], [1.0]]
     """
-    op = "word_conv_embedding"
-    letters, operands = as_traced(sequence), traced_operands(op, (w, b, c), "floating-point")
-    require(op, "integer", letters)
+    letters, operands = as_traced(sequence), traced_operands((w, b, c), "floating-point")
+    require("integer", letters)
     filters = operands[0]
-    _check_word_filters(op, letters.shape, filters.shape, operands[1].shape, operands[2].shape)
+    _check_word_filters(letters.shape, filters.shape, operands[1].shape, operands[2].shape)
     declared = {"embedding_size": (embedding_size, 0), "conv_window_size": (conv_window_size, 2)}
     for name, (value, axis) in (declared | {"char_embedding_size": (char_embedding_size, 3)}).items():
         if value is not None and value != filters.shape[axis]:
-            raise ShapeError(f"{op}: `{name}` is {value}, but w is {describe(filters)}")
+            raise ShapeError(f"`{name}` is {value}, but w is {describe(filters)}")
     return _word_conv_embedding((letters, *operands))
 
 

@@ -67,61 +67,60 @@ def n_gram_hash_mapping(
     >>> hashes.tolist(), last.tolist()  # 5 · 3, and 6 · 3 xor 5 · 7
     ([[[15], [49]]], [[6]])
     """
-    op = "n_gram_hash_mapping"
-    longest = integer(op, "max_ngram_size", max_ngram_size, least=2)
-    reach, each = longest - 1, integer(op, "n_head_per_ngram", n_head_per_ngram, least=1)
-    operands = _ids(op, input_ids, multipliers, vocab_sizes, past_ids, head_offsets, eos_token_id)
-    ids, segments = operands[0], _segments(op, operands[0], segment_ids=segment_ids)[0]
-    must_fit(op, "input_ids", ids.shape, ("B", "L"))
-    _check(op, operands, longest, reach * each)
-    must_fit(op, "past_ids", _shape(operands[3]), (ids.shape[0], reach))
-    must_fit(op, "segment_ids", _shape(segments), ids.shape)
-    pad = number(f"{op}: `pad_id`", integer(op, "pad_id", pad_id), ids.dtype)
-    return _by_row((*operands, segments), pad.item(), reach, each, bool(integer(op, "reset_on_eos", reset_on_eos)))
+    longest = integer("max_ngram_size", max_ngram_size, least=2)
+    reach, each = longest - 1, integer("n_head_per_ngram", n_head_per_ngram, least=1)
+    operands = _ids(input_ids, multipliers, vocab_sizes, past_ids, head_offsets, eos_token_id)
+    ids, segments = operands[0], _segments(operands[0], segment_ids=segment_ids)[0]
+    must_fit("input_ids", ids.shape, ("B", "L"))
+    _check(operands, longest, reach * each)
+    must_fit("past_ids", _shape(operands[3]), (ids.shape[0], reach))
+    must_fit("segment_ids", _shape(segments), ids.shape)
+    pad = number("`pad_id`", integer("pad_id", pad_id), ids.dtype)
+    return _by_row((*operands, segments), pad.item(), reach, each, bool(integer("reset_on_eos", reset_on_eos)))
 
 
 def _shape(x: Any) -> Any:
     return None if x is None else x.shape
 
 
-def _ids(op: str, *values: Any) -> tuple[Any, ...]:
+def _ids(*values: Any) -> tuple[Any, ...]:
     """The operands of one type of integers: NumPy arrays if all are static; None stays."""
     names = ("input_ids", "multipliers", "vocab_sizes", "past_ids", "head_offsets", "eos_token_id")
     present = {name: array(v) for name, v in zip(names, values, strict=True) if v is not None}
     for name, value in present.items():
-        require_integers(op, name, value)
+        require_integers(name, value)
     static = [name for name, value in present.items() if isinstance(value, np.ndarray)]
     wide = [name for name in static if present[name].dtype != canonical(present[name].dtype)]
     if wide and len(static) < len(present):
         raise OutOfRangeError(
-            f"{op}: `{wide[0]}` is {present[wide[0]].dtype.name}, but other operands are traced; 64-bit products need "
+            f"`{wide[0]}` is {present[wide[0]].dtype.name}, but other operands are traced; 64-bit products need "
             f"x64; turn it on with jax.config.update('jax_enable_x64', True), or hash ids of int32"
         )
-    unified = dict(zip(present, unify(op, tuple(present.values()), tuple(f"{name} " for name in present)), strict=True))
+    unified = dict(zip(present, unify(tuple(present.values()), tuple(f"{name} " for name in present)), strict=True))
     return tuple(unified.get(name) for name in names)
 
 
-def _segments(op: str, ids: Any, **values: Any) -> tuple[Any, ...]:
+def _segments(ids: Any, **values: Any) -> tuple[Any, ...]:
     """Integers that are traced if the ids are."""
     arrays = tuple(None if v is None else array(v) for v in values.values())
     for name, value in zip(values, arrays, strict=True):
         if value is not None:
-            require_integers(op, name, value)
+            require_integers(name, value)
     return arrays if isinstance(ids, np.ndarray) else tuple(None if v is None else as_traced(v) for v in arrays)
 
 
-def _check(op: str, operands: tuple[Any, ...], longest: int, count: int) -> None:
+def _check(operands: tuple[Any, ...], longest: int, count: int) -> None:
     _, multipliers, moduli, _, offsets, eos = operands
     sizes = multipliers.shape
     if len(sizes) != 1 or (isinstance(sizes[0], int) and sizes[0] < longest):
         raise ShapeError(
-            f"{op}: `multipliers` of {shape_text(sizes)} must be (n,), with n at least {longest}, the max_ngram_size"
+            f"`multipliers` of {shape_text(sizes)} must be (n,), with n at least {longest}, the max_ngram_size"
         )
-    must_fit(op, "vocab_sizes", moduli.shape, (count,))
-    must_fit(op, "head_offsets", _shape(offsets), (count,))
-    must_fit(op, "eos_token_id", _shape(eos), ())
+    must_fit("vocab_sizes", moduli.shape, (count,))
+    must_fit("head_offsets", _shape(offsets), (count,))
+    must_fit("eos_token_id", _shape(eos), ())
     if isinstance(moduli, np.ndarray) and (moduli < 1).any():
-        raise ArgumentError(f"{op}: `vocab_sizes` is {describe(moduli)}; each must be positive")
+        raise ArgumentError(f"`vocab_sizes` is {describe(moduli)}; each must be positive")
 
 
 @jit_if_concrete
@@ -212,32 +211,30 @@ def varlen_n_gram_hash_mapping(
     >>> varlen_n_gram_hash_mapping(ids, jnp.array([3, 7]), moduli, sums, **sizes)[0].tolist()
     [[15], [49], [21]]
     """
-    op = "varlen_n_gram_hash_mapping"
-    longest = integer(op, "max_ngram_size", max_ngram_size, least=2)
-    reach, each = longest - 1, integer(op, "n_head_per_ngram", n_head_per_ngram, least=1)
-    size = capacity(op, state_update_capacity, capture_count)
-    operands = _ids(op, input_ids, multipliers, vocab_sizes, past_ids, head_offsets, eos_token_id)
+    longest = integer("max_ngram_size", max_ngram_size, least=2)
+    reach, each = longest - 1, integer("n_head_per_ngram", n_head_per_ngram, least=1)
+    size = capacity(state_update_capacity, capture_count)
+    operands = _ids(input_ids, multipliers, vocab_sizes, past_ids, head_offsets, eos_token_id)
     ids = operands[0]
-    must_fit(op, "input_ids", ids.shape, ("T",))
-    _check(op, operands, longest, reach * each)
-    pad = number(f"{op}: `pad_id`", integer(op, "pad_id", pad_id), canonical(ids.dtype))
+    must_fit("input_ids", ids.shape, ("T",))
+    _check(operands, longest, reach * each)
+    pad = number("`pad_id`", integer("pad_id", pad_id), canonical(ids.dtype))
     segments, past_segments, counts, sums = integral(
-        op,
         segment_ids=segment_ids,
         past_segment_ids=past_segment_ids,
         capture_count=capture_count,
         cumulative_sequence_length=cumulative_sequence_length,
     )
     if past_segments is not None and segments is None:
-        raise ArgumentError(f"{op}: `past_segment_ids` needs `segment_ids`")
-    batch = packed_sizes.offsets(op, "cumulative_sequence_length", sums.shape)
-    must_fit(op, "past_ids", _shape(operands[3]), (batch, reach))
-    must_fit(op, "segment_ids", _shape(segments), ids.shape)
-    must_fit(op, "past_segment_ids", _shape(past_segments), (batch, reach))
-    must_fit(op, "capture_count", _shape(counts), (batch,))
-    check_offsets(op, "cumulative_sequence_length", cumulative_sequence_length, ids.shape[0])
+        raise ArgumentError("`past_segment_ids` needs `segment_ids`")
+    batch = packed_sizes.offsets("cumulative_sequence_length", sums.shape)
+    must_fit("past_ids", _shape(operands[3]), (batch, reach))
+    must_fit("segment_ids", _shape(segments), ids.shape)
+    must_fit("past_segment_ids", _shape(past_segments), (batch, reach))
+    must_fit("capture_count", _shape(counts), (batch,))
+    check_offsets("cumulative_sequence_length", cumulative_sequence_length, ids.shape[0])
     traced = tuple(None if v is None else as_traced(v) for v in operands)
-    reset = bool(integer(op, "reset_on_eos", reset_on_eos))
+    reset = bool(integer("reset_on_eos", reset_on_eos))
     return _by_sequence((*traced, segments, past_segments, counts, sums), pad.item(), reach, each, size, reset)
 
 
@@ -292,15 +289,14 @@ def engram_gate(
     >>> y.shape, round(float(y[0, 0, 0, 0]), 4)  # sigmoid(sqrt(4 / 2))
     ((1, 1, 2, 4), 0.8044)
     """
-    op = "engram_gate"
     names = ("key", "query", "value", "key_norm_scale", "query_norm_scale", "conv_norm_scale")
     values = (key, query, value, key_norm_scale, query_norm_scale, conv_norm_scale)
-    operands = floats_of_one_type(op, **dict(zip(names, values, strict=True)))
+    operands = floats_of_one_type(**dict(zip(names, values, strict=True)))
     sizes = operands[0].shape
-    must_fit(op, "key", sizes, ("B", "L", "G", "H"))
+    must_fit("key", sizes, ("B", "L", "G", "H"))
     expected = (sizes, (*sizes[:2], sizes[3]), *(sizes[2:],) * 3)
     for name, value, required in zip(names[1:], operands[1:], expected, strict=True):
-        must_fit(op, name, _shape(value), required)
+        must_fit(name, _shape(value), required)
     return _gate(operands, float(epsilon))
 
 

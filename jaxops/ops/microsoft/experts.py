@@ -28,13 +28,13 @@ Activation = Literal["relu", "gelu", "silu", "swiglu", "identity"]
 _LAYERS = tuple(f"{layer}_experts_{part}" for layer in ("fc1", "fc2", "fc3") for part in ("weights", "bias"))
 
 
-def _check_scales(op: str, name: str, w: Sizes, scales: Sizes, zeros: Sizes | None, bits: int, block_size: int) -> None:
+def _check_scales(name: str, w: Sizes, scales: Sizes, zeros: Sizes | None, bits: int, block_size: int) -> None:
     """Raises ShapeError unless packed weights (experts, rows, bytes) have a scale per row, or per block of a row."""
     experts, rows, width = w
     blocks = -(-width * (8 // bits) // block_size) if block_size else None
     scale_sizes = (experts, rows) if blocks is None else (experts, rows, blocks)
-    must_fit(op, f"{name}_scales", scales, scale_sizes)
-    must_fit(op, f"{name}_zero_points", zeros, (*scale_sizes[:-1], packed(scale_sizes[-1], bits)))
+    must_fit(f"{name}_scales", scales, scale_sizes)
+    must_fit(f"{name}_zero_points", zeros, (*scale_sizes[:-1], packed(scale_sizes[-1], bits)))
 
 
 class _Options(NamedTuple):
@@ -86,15 +86,13 @@ def moe(
     >>> moe(x, router, w, None, w.swapaxes(1, 2), k=3).tolist()[0]
     [8.0, 8.0]
     """
-    op = "moe"
     values = (fc1_experts_weights, fc1_experts_bias, fc2_experts_weights, fc2_experts_bias)
     values += (fc3_experts_weights, fc3_experts_bias)
     present = [n for n, v in zip(_LAYERS, values, strict=True) if v is not None]
-    floats = traced_operands(op, (input, router_probs, *(v for v in values if v is not None)), "floating-point")
+    floats = traced_operands((input, router_probs, *(v for v in values if v is not None)), "floating-point")
     layers = dict(zip(present, floats[2:], strict=True))
-    flag(op, "use_sparse_mixer", use_sparse_mixer)
+    flag("use_sparse_mixer", use_sparse_mixer)
     options = _options(
-        op,
         k,
         activation_type,
         activation_alpha,
@@ -108,38 +106,38 @@ def moe(
 
 
 def _options(
-    op: str, k: int, kind: Any, alpha: float, beta: float, limit: float | None, fusion: int, normalize: int, third: bool
+    k: int, kind: Any, alpha: float, beta: float, limit: float | None, fusion: int, normalize: int, third: bool
 ) -> _Options:
-    one_of(op, "activation_type", kind, Activation)
-    fusion_kind = integer(op, "swiglu_fusion", fusion)
+    one_of("activation_type", kind, Activation)
+    fusion_kind = integer("swiglu_fusion", fusion)
     if fusion_kind not in (0, 1, 2):
-        raise ArgumentError(f"{op}: `swiglu_fusion` is {fusion_kind}; it must be 0, 1 or 2")
+        raise ArgumentError(f"`swiglu_fusion` is {fusion_kind}; it must be 0, 1 or 2")
     fused = kind == "swiglu" and fusion_kind > 0
     if (third and fused) or (kind == "swiglu" and not fusion_kind and not third):
-        raise SignatureError(f"{op}: swiglu needs the weights of fc3 if `swiglu_fusion` is 0, and takes none otherwise")
+        raise SignatureError("swiglu needs the weights of fc3 if `swiglu_fusion` is 0, and takes none otherwise")
     bound = None if limit is None else float(limit)
-    chosen = integer(op, "k", k), kind, float(alpha), float(beta), bound
-    return _Options(*chosen, fusion_kind if fused else 0, flag(op, "normalize_routing_weights", normalize))
+    chosen = integer("k", k), kind, float(alpha), float(beta), bound
+    return _Options(*chosen, fusion_kind if fused else 0, flag("normalize_routing_weights", normalize))
 
 
-def _check_sizes(op: str, x: Sizes, router: Sizes, layers: dict[str, Any], inner: Dim, options: _Options) -> None:
+def _check_sizes(x: Sizes, router: Sizes, layers: dict[str, Any], inner: Dim, options: _Options) -> None:
     """Checks the sizes of all operands; the weights among them are unpacked."""
-    must_fit(op, "input", x, ("tokens", "hidden"), ("batch", "steps", "hidden"))
-    must_fit(op, "router_probs", router, (math.prod(x[:-1]), "experts"))
+    must_fit("input", x, ("tokens", "hidden"), ("batch", "steps", "hidden"))
+    must_fit("router_probs", router, (math.prod(x[:-1]), "experts"))
     hidden, experts, doubled = x[-1], router[1], inner * (2 if options.fusion else 1)
     if not 1 <= options.k <= experts:
-        raise ArgumentError(f"{op}: `k` is {options.k}; it must be from 1 to the number of experts, {experts}")
+        raise ArgumentError(f"`k` is {options.k}; it must be from 1 to the number of experts, {experts}")
     for layer, rows, columns in (("fc1", doubled, hidden), ("fc2", hidden, inner), ("fc3", inner, hidden)):
         weights, bias = f"{layer}_experts_weights", f"{layer}_experts_bias"
-        must_fit(op, weights, layers[weights], (experts, rows, columns))
-        must_fit(op, bias, layers[bias], (experts, rows))
+        must_fit(weights, layers[weights], (experts, rows, columns))
+        must_fit(bias, layers[bias], (experts, rows))
 
 
 @jit_if_concrete
 def _moe(operands: tuple[Any, ...], options: _Options) -> jax.Array:
     x, router, w1, b1, w2, b2, w3, b3 = operands
     layer_sizes = {n: None if v is None else v.shape for n, v in zip(_LAYERS, operands[2:], strict=True)}
-    _check_sizes("moe", x.shape, router.shape, layer_sizes, (w2.shape or (0,))[-1], options)
+    _check_sizes(x.shape, router.shape, layer_sizes, (w2.shape or (0,))[-1], options)
     parts = {"w1": w1, "b1": b1, "w2": w2, "b2": b2, "w3": w3, "b3": b3}
     weights, chosen = _routed(router, None, options)
     return _mixed(x, weights, chosen, router.shape[1], parts, lambda p: p, options)
@@ -282,7 +280,6 @@ def qmoe(
     >>> qmoe(x, router, w, jnp.ones((3, 4)), None, w[:, :2].repeat(2, 2), jnp.ones((3, 2)), k=3).tolist()[0]
     [8.0, 8.0]
     """
-    op = "qmoe"
     floating_only = (
         fc1_global_scale,
         fc2_global_scale,
@@ -292,12 +289,10 @@ def qmoe(
         fc2_act_block_scale,
     )
     if quant_type != "int" or any(v is not None for v in floating_only):
-        raise UnsupportedError(
-            f"{op}: `quant_type` is {quant_type!r}; only 'int', integers of 2, 4 or 8 bits, is supported"
-        )
-    if integer(op, "weights_prepacked", weights_prepacked) == 1:
-        raise UnsupportedError(f"{op}: `weights_prepacked` is 1, the layout of one accelerator; export plain weights")
-    flag(op, "use_sparse_mixer", use_sparse_mixer)
+        raise UnsupportedError(f"`quant_type` is {quant_type!r}; only 'int', integers of 2, 4 or 8 bits, is supported")
+    if integer("weights_prepacked", weights_prepacked) == 1:
+        raise UnsupportedError("`weights_prepacked` is 1, the layout of one accelerator; export plain weights")
+    flag("use_sparse_mixer", use_sparse_mixer)
     codes = {"fc1": fc1_experts_weights, "fc2": fc2_experts_weights, "fc3": fc3_experts_weights}
     scales = {"fc1": fc1_scales, "fc2": fc2_scales, "fc3": fc3_scales}
     zeros = {"fc1": fc1_zero_points, "fc2": fc2_zero_points, "fc3": fc3_zero_points}
@@ -306,21 +301,20 @@ def qmoe(
     present = [layer for layer, w in codes.items() if w is not None]
     for layer in present:
         if scales[layer] is None:
-            raise SignatureError(f"{op}: `{layer}_scales` is missing; integers need their scales")
+            raise SignatureError(f"`{layer}_scales` is missing; integers need their scales")
     float_operands = {f"{layer}_scales": scales[layer] for layer in present}
     float_operands |= {f"{layer}_experts_bias": v for layer, v in biases.items() if v is not None}
     float_operands |= {} if router_weights is None else {"router_weights": router_weights}
-    arrays = traced_operands(op, (input, router_probs, *float_operands.values()), "floating-point")
+    arrays = traced_operands((input, router_probs, *float_operands.values()), "floating-point")
     floats = dict(zip(float_operands, arrays[2:], strict=True))
     for layer in present:
-        floats[layer] = quantized(op, f"{layer}_experts_weights", codes[layer], ("uint8",))  # pyright: ignore[reportArgumentType]
+        floats[layer] = quantized(f"{layer}_experts_weights", codes[layer], ("uint8",))  # pyright: ignore[reportArgumentType]
         if zeros[layer] is not None:
-            floats[f"{layer}_zero_points"] = quantized(op, f"{layer}_zero_points", as_traced(zeros[layer]), ("uint8",))
-    bits = tuple(integer(op, "expert_weight_bits", widths[n] or expert_weight_bits) for n in ("fc1", "fc2", "fc3"))
+            floats[f"{layer}_zero_points"] = quantized(f"{layer}_zero_points", as_traced(zeros[layer]), ("uint8",))
+    bits = tuple(integer("expert_weight_bits", widths[n] or expert_weight_bits) for n in ("fc1", "fc2", "fc3"))
     if any(b not in (2, 4, 8) for b in bits):
-        raise ArgumentError(f"{op}: `expert_weight_bits` is {bits[0]}; it must be 2, 4 or 8")
+        raise ArgumentError(f"`expert_weight_bits` is {bits[0]}; it must be 2, 4 or 8")
     options = _options(
-        op,
         k,
         activation_type,
         activation_alpha,
@@ -329,13 +323,13 @@ def qmoe(
         swiglu_fusion,
         normalize_routing_weights,
         fc3_experts_weights is not None,
-    )._replace(of_chosen=True, bits=bits, block_size=integer(op, "block_size", block_size or 0))
+    )._replace(of_chosen=True, bits=bits, block_size=integer("block_size", block_size or 0))
     return _qmoe((arrays[0], arrays[1], *floats.values()), tuple(floats), options)
 
 
 @jit_if_concrete
 def _qmoe(operands: tuple[Any, ...], names: tuple[str, ...], options: _Options) -> jax.Array:
-    op, x, router = "qmoe", operands[0], operands[1]
+    x, router = operands[0], operands[1]
     named = dict(zip(names, operands[2:], strict=True))
     bits = dict(zip(("fc1", "fc2", "fc3"), options.bits, strict=True))
     sizes: dict[str, Any] = {f"{layer}_experts_bias": None for layer in bits}
@@ -347,8 +341,8 @@ def _qmoe(operands: tuple[Any, ...], names: tuple[str, ...], options: _Options) 
         if w is not None:
             zeros = named.get(f"{layer}_zero_points")
             shape = None if zeros is None else zeros.shape
-            _check_scales(op, layer, w.shape, named[f"{layer}_scales"].shape, shape, width, options.block_size)
-    _check_sizes(op, x.shape, router.shape, sizes, sizes["fc2_experts_weights"][2], options)
+            _check_scales(layer, w.shape, named[f"{layer}_scales"].shape, shape, width, options.block_size)
+    _check_sizes(x.shape, router.shape, sizes, sizes["fc2_experts_weights"][2], options)
     parts: Parts = {}
     for i, layer in enumerate(bits, 1):
         keys = {"q": layer, "s": f"{layer}_scales", "z": f"{layer}_zero_points", "b": f"{layer}_experts_bias"}

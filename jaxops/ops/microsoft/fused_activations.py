@@ -32,28 +32,28 @@ _ACTIVATIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
 }
 
 
-def named(op: str, activation: str | None, **parameters: Any) -> Activation:
+def named(activation: str | None, **parameters: Any) -> Activation:
     """Returns the activation of a name with the parameters that it takes; None stands for the standard's default."""
     if not activation:
         return _unchanged
-    function, names = _found(op, activation)
+    function, names = _found(activation)
     return partial(function, **{name: parameters[name] for name in names if parameters.get(name) is not None})
 
 
-def listed(op: str, activation: str | None, params: Sequence[float] | None) -> Activation:
+def listed(activation: str | None, params: Sequence[float] | None) -> Activation:
     """Returns the activation of a name with a list of all its parameters; an empty list stands for their defaults."""
     if not activation:
         return _unchanged
-    function, names = _found(op, activation)
+    function, names = _found(activation)
     values = tuple(params or ())
     if values and len(values) != len(names):
-        raise ArgumentError(f"{op}: `activation_params` is {values}; {activation} has {len(names)}: {', '.join(names)}")
+        raise ArgumentError(f"`activation_params` is {values}; {activation} has {len(names)}: {', '.join(names)}")
     return partial(function, **dict(zip(names, values, strict=False)))
 
 
-def _found(op: str, activation: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
+def _found(activation: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
     if activation not in _ACTIVATIONS:
-        raise ArgumentError(f"{op}: `activation` is {activation!r}; it must be one of {', '.join(_ACTIVATIONS)}")
+        raise ArgumentError(f"`activation` is {activation!r}; it must be one of {', '.join(_ACTIVATIONS)}")
     return _ACTIVATIONS[activation]
 
 

@@ -58,14 +58,14 @@ def fused_conv(
     >>> fused_conv(x, w, activation="LeakyRelu", activation_params=(0.5,)).tolist()
     [[[-0.5, 1.0]]]
     """
-    last = listed("fused_conv", activation, activation_params)
+    last = listed(activation, activation_params)
     y = conv(x, w, b, **attributes)
-    return last(y if z is None else _plus("fused_conv", y, z))
+    return last(y if z is None else _plus(y, z))
 
 
-def _plus(op: str, y: Any, z: Any) -> Any:
-    y, z = traced_operands(op, (y, z), "floating-point")
-    must_fit(op, "z", z.shape, y.shape, reason=", the shape of the result")
+def _plus(y: Any, z: Any) -> Any:
+    y, z = traced_operands((y, z), "floating-point")
+    must_fit("z", z.shape, y.shape, reason=", the shape of the result")
     return y + z
 
 
@@ -90,10 +90,10 @@ def nhwc_fused_conv(
     [[[0.0, 0.0], [1.0, 1.0]]]
     """
     y = fused_conv(
-        channels_first("nhwc_fused_conv", "x", x),
+        channels_first("x", x),
         w,
         b,
-        None if z is None else channels_first("nhwc_fused_conv", "z", z),
+        None if z is None else channels_first("z", z),
         activation=activation,
         activation_params=activation_params,
         **attributes,
@@ -101,11 +101,11 @@ def nhwc_fused_conv(
     return jnp.moveaxis(as_traced(y), 1, -1)
 
 
-def channels_first(op: str, operand: str, value: Any) -> jax.Array:
+def channels_first(operand: str, value: Any) -> jax.Array:
     """Moves the channels of an operand from the last axis to axis 1."""
     x = as_traced(value)
     if x.ndim < 3:
-        raise ShapeError(f"{op}: `{operand}` of {shape_text(x.shape)} needs a first axis, spatial axes and channels")
+        raise ShapeError(f"`{operand}` of {shape_text(x.shape)} needs a first axis, spatial axes and channels")
     return jnp.moveaxis(x, -1, 1)
 
 
@@ -122,7 +122,7 @@ def nhwc_conv(
     >>> nhwc_conv(jnp.ones((1, 5, 5, 1)), jnp.ones((2, 3, 3, 1))).shape
     (1, 3, 3, 2)
     """
-    y = conv(channels_first("nhwc_conv", "x", x), channels_first("nhwc_conv", "w", w), b, **attributes)
+    y = conv(channels_first("x", x), channels_first("w", w), b, **attributes)
     return jnp.moveaxis(y, 1, -1)
 
 
@@ -146,7 +146,7 @@ def nhwc_max_pool(
     [1, 3]
     """
     y = max_pool(
-        channels_first("nhwc_max_pool", "x", x),
+        channels_first("x", x),
         kernel_shape=kernel_shape,
         auto_pad=auto_pad,
         ceil_mode=ceil_mode,
@@ -181,31 +181,29 @@ def maxpool_with_mask(
     >>> maxpool_with_mask(jnp.array([[[1.0, 2.0, 3.0]]]), jnp.array([[[1, 1, 0]]]), kernel_shape=(3,)).tolist()
     [[[2.0]]]
     """
-    op = "maxpool_with_mask"
-    flag(op, "storage_order", storage_order)
+    flag("storage_order", storage_order)
     data, mask = as_traced(x), as_traced(m)
-    require(op, "floating-point", data)
-    require(op, "integer", mask)
+    require("floating-point", data)
+    require("integer", mask)
     if kernel_shape is None:
-        raise ShapeError(f"{op}: `kernel_shape` is missing; give the sizes of a window")
-    window_options = options(op, auto_pad, pads, strides, None)
-    return _maxpool_with_mask((data, mask), ints(op, "kernel_shape", kernel_shape), window_options)
+        raise ShapeError("`kernel_shape` is missing; give the sizes of a window")
+    window_options = options(auto_pad, pads, strides, None)
+    return _maxpool_with_mask((data, mask), ints("kernel_shape", kernel_shape), window_options)
 
 
-def _check_mask(op: str, x: Sizes, m: Sizes) -> None:
+def _check_mask(x: Sizes, m: Sizes) -> None:
     """Raises ShapeError unless m has the shape of x, or 1 in place of batch or channels."""
     if len(m) != len(x) or tuple(m[2:]) != tuple(x[2:]) or m[0] not in (1, x[0]) or m[1] not in (1, x[1]):
         raise ShapeError(
-            f"{op}: `m` of {shape_text(m)} must have the shape of x, {shape_text(x)}, or 1 in place of the first two"
+            f"`m` of {shape_text(m)} must have the shape of x, {shape_text(x)}, or 1 in place of the first two"
         )
 
 
 @jit_if_concrete
 def _maxpool_with_mask(operands: tuple[jax.Array, ...], kernel: Sizes, window_options: Options) -> jax.Array:
-    op = "maxpool_with_mask"
     x, mask = operands
-    pooling = windows.sliding(op, windows.spatial(op, x.shape), kernel, window_options)
-    _check_mask(op, x.shape, mask.shape)
+    pooling = windows.sliding(windows.spatial(x.shape), kernel, window_options)
+    _check_mask(x.shape, mask.shape)
     alive, rank = mask != 0, x.ndim - 2
     if rank > 1:
         alive = alive.at[(slice(None), slice(None), *(0,) * rank)].set(True)

@@ -29,7 +29,7 @@ def gelu(x: Array) -> jax.Array:
     >>> gelu(jnp.array([0.0, 100.0])).tolist()
     [0.0, 100.0]
     """
-    return _biased_gelu(floating("gelu", x=x), "gelu", False)
+    return _biased_gelu(floating(x=x), False)
 
 
 def fast_gelu(x: Array, bias: Bias[Array] | None = None) -> jax.Array:
@@ -41,7 +41,7 @@ def fast_gelu(x: Array, bias: Bias[Array] | None = None) -> jax.Array:
     >>> fast_gelu(jnp.array([0.0, 99.0]), jnp.array([0.0, 1.0])).tolist()
     [0.0, 100.0]
     """
-    return _biased_gelu(_with_bias("fast_gelu", x, bias), "fast_gelu", True)
+    return _biased_gelu(_with_bias(x, bias), True)
 
 
 def bias_gelu(a: Array, b: Bias[Array]) -> jax.Array:
@@ -53,18 +53,18 @@ def bias_gelu(a: Array, b: Bias[Array]) -> jax.Array:
     >>> bias_gelu(jnp.array([0.0, 99.0]), jnp.array([0.0, 1.0])).tolist()
     [0.0, 100.0]
     """
-    return _biased_gelu(_with_bias("bias_gelu", a, b), "bias_gelu", False)
+    return _biased_gelu(_with_bias(a, b), False)
 
 
-def _with_bias(op: str, x: Any, bias: Any) -> tuple[jax.Array, ...]:
-    return traced_operands(op, (x,) if bias is None else (x, bias), "floating-point")
+def _with_bias(x: Any, bias: Any) -> tuple[jax.Array, ...]:
+    return traced_operands((x,) if bias is None else (x, bias), "floating-point")
 
 
 @jit_if_concrete
-def _biased_gelu(operands: tuple[jax.Array, ...], op: str, approximate: bool) -> jax.Array:
+def _biased_gelu(operands: tuple[jax.Array, ...], approximate: bool) -> jax.Array:
     x, *biases = (v.astype(accumulation_type(v.dtype)) for v in operands)
     for bias in biases:
-        sizes_of.last_axis(op, x.shape, bias=bias.shape)
+        sizes_of.last_axis(x.shape, bias=bias.shape)
         x = x + lax.broadcast_in_dim(bias, x.shape, (x.ndim - 1,))
     return normal_cdf.weighed(x, approximate).astype(operands[0].dtype)
 
@@ -78,7 +78,7 @@ def quick_gelu(x: Array, *, alpha: float = 1.7020000219345093) -> jax.Array:
     >>> quick_gelu(jnp.array([0.0, 100.0])).tolist()
     [0.0, 100.0]
     """
-    (data,) = floating("quick_gelu", x=x)
+    (data,) = floating(x=x)
     return _quick_gelu(data, float(alpha))
 
 
@@ -97,11 +97,11 @@ def scaled_silu(x: Array, scale: Array | None = None, *, alpha: float = 1.0) -> 
     >>> scaled_silu(jnp.array([0.0, 100.0]), alpha=0.5).tolist()
     [0.0, 50.0]
     """
-    (data, factor) = floating("scaled_silu", x=x, scale=scale)
+    (data, factor) = floating(x=x, scale=scale)
     if factor is None:
         factor = jnp.asarray(alpha, accumulation_type(data.dtype))
     elif factor.size != 1:
-        raise ShapeError(f"scaled_silu: `scale` must be one number, got {describe(factor)}")
+        raise ShapeError(f"`scale` must be one number, got {describe(factor)}")
     return _scaled_silu((data, factor))
 
 
@@ -134,12 +134,11 @@ def swiglu(
     >>> swiglu(jnp.array([0.0, 100.0, 3.0, 2.0]), limit=50.0).tolist()
     [0.0, 100.0]
     """
-    op = "swiglu"
-    halves = traced_operands(op, (gate,) if up is None else (gate, up), "floating-point")
+    halves = traced_operands((gate,) if up is None else (gate, up), "floating-point")
     if up is not None and gate.shape != up.shape:
-        raise ShapeError(f"{op}: `gate` is {describe(gate)}, and `up` {describe(up)}; they must have one shape")
+        raise ShapeError(f"`gate` is {describe(gate)}, and `up` {describe(up)}; they must have one shape")
     options = float(activation_alpha), float(activation_beta), float(limit)
-    return _swiglu(halves, *options, flag(op, "round_activation", round_activation))
+    return _swiglu(halves, *options, flag("round_activation", round_activation))
 
 
 @jit_if_concrete
@@ -148,7 +147,7 @@ def _swiglu(halves: tuple[jax.Array, ...], alpha: float, beta: float, limit: flo
     wide = accumulation_type(dtype)
     if len(halves) == 1:
         (x,) = halves
-        half = sizes_of.halves("swiglu", x.shape)[-1]
+        half = sizes_of.halves(x.shape)[-1]
         halves = x[..., :half], x[..., half:]
     gate, up = (x.astype(wide) for x in halves)
     activated, up = swiglu_factors(gate, up, alpha, beta, limit if limit > 0 else None)
@@ -174,14 +173,14 @@ def bias_split_gelu(x: Array, bias: Bias[Array]) -> jax.Array:
     >>> bias_split_gelu(jnp.array([3.0, 99.0]), jnp.array([0.0, 1.0])).tolist()
     [300.0]
     """
-    return _bias_split_gelu(traced_operands("bias_split_gelu", (x, bias), "floating-point"))
+    return _bias_split_gelu(traced_operands((x, bias), "floating-point"))
 
 
 @jit_if_concrete
 def _bias_split_gelu(operands: tuple[jax.Array, ...]) -> jax.Array:
     x, bias = (v.astype(accumulation_type(v.dtype)) for v in operands)
-    sizes_of.last_axis("bias_split_gelu", x.shape, bias=bias.shape)
-    half = sizes_of.halves("bias_split_gelu", x.shape)[-1]
+    sizes_of.last_axis(x.shape, bias=bias.shape)
+    half = sizes_of.halves(x.shape)[-1]
     x = x + lax.broadcast_in_dim(bias, x.shape, (x.ndim - 1,))
     left, right = x[..., :half], x[..., half:]
     return (left * normal_cdf.weighed(right, False)).astype(operands[0].dtype)

@@ -32,23 +32,21 @@ class _Streams(NamedTuple):
         return (*self.lead, self.count, self.width)
 
 
-def _streams(op: str, sizes: Sizes, branches: int) -> _Streams:
+def _streams(sizes: Sizes, branches: int) -> _Streams:
     """Returns the streams of an operand. branches: `num_branches`, which is 0 if the streams have their own axis."""
     if branches < 0:
-        raise ArgumentError(
-            f"{op}: `num_branches` is {branches}; it must be positive, or 0 for streams with their own axis"
-        )
+        raise ArgumentError(f"`num_branches` is {branches}; it must be positive, or 0 for streams with their own axis")
     if branches:
         if not sizes:
-            raise ShapeError(f"{op}: `streams` of () must be (…, C · H)")
-        problem = f"{op}: the last axis of `streams` {shape_text(sizes)} does not divide into {branches} branches"
+            raise ShapeError("`streams` of () must be (…, C · H)")
+        problem = f"the last axis of `streams` {shape_text(sizes)} does not divide into {branches} branches"
         return _Streams(sizes[:-1], branches, divided(problem, sizes[-1], branches))
     if len(sizes) < 2:
-        raise ShapeError(f"{op}: `streams` of {shape_text(sizes)} must be (…, C, H), or flat with `num_branches`")
+        raise ShapeError(f"`streams` of {shape_text(sizes)} must be (…, C, H), or flat with `num_branches`")
     return _Streams(sizes[:-2], sizes[-2], sizes[-1])
 
 
-def _gate_sizes(op: str, operand: str, sizes: Sizes, of: _Streams, *, flat: bool) -> Sizes:
+def _gate_sizes(operand: str, sizes: Sizes, of: _Streams, *, flat: bool) -> Sizes:
     """Returns the sizes to reshape gates to, (*lead, C, 1) or (*lead, C, H). flat: they may be (*lead, C · H)."""
     single, full = (*of.lead, of.count, 1), of.grouped
     allowed = [(*of.lead, of.count), single, full]
@@ -59,7 +57,7 @@ def _gate_sizes(op: str, operand: str, sizes: Sizes, of: _Streams, *, flat: bool
     for option, result in zip(allowed, results, strict=True):
         if sizes == option:
             return result
-    must_fit(op, operand, sizes, *allowed)
+    must_fit(operand, sizes, *allowed)
     return next(r for a, r in zip(allowed, results, strict=True) if len(a) == len(sizes) and all_agree("", sizes, a))
 
 
@@ -76,16 +74,15 @@ def hyper_connection_pre_mix(
     >>> hyper_connection_pre_mix(jnp.array([[1.0, 2.0], [10.0, 20.0]]), jnp.array([1.0, 0.5])).tolist()
     [6.0, 12.0]
     """
-    op = "hyper_connection_pre_mix"
-    operands = floating(op, streams=streams, pre_mix=pre_mix)
-    return _pre_mix(operands, integer(op, "num_branches", num_branches), float(reduction_scale))
+    operands = floating(streams=streams, pre_mix=pre_mix)
+    return _pre_mix(operands, integer("num_branches", num_branches), float(reduction_scale))
 
 
 @jit_if_concrete
 def _pre_mix(operands: tuple[Any, Any], branches: int, scale: float) -> jax.Array:
-    op, (x, gates) = "hyper_connection_pre_mix", operands
-    sizes = _streams(op, x.shape, branches)
-    shape = _gate_sizes(op, "pre_mix", gates.shape, sizes, flat=branches > 0)
+    x, gates = operands
+    sizes = _streams(x.shape, branches)
+    shape = _gate_sizes("pre_mix", gates.shape, sizes, flat=branches > 0)
     work = accumulation_type(x.dtype, gates.dtype)
     by_stream = broadcast_to(gates.astype(work).reshape(shape), sizes.grouped)
     y = jnp.sum(x.astype(work).reshape(sizes.grouped) * by_stream, -2)
@@ -107,19 +104,18 @@ def hyper_connection_post_mix(
     >>> hyper_connection_post_mix(jnp.array([[1.0], [2.0]]), jnp.array([10.0]), jnp.array([1.0, 0.5])).tolist()
     [[11.0], [7.0]]
     """
-    op = "hyper_connection_post_mix"
-    operands = floats_of_one_type(op, streams=streams, block_output=block_output)
-    mixes = floats_of_one_type(op, post_mix=post_mix, stream_mix=stream_mix)
-    return _post_mix((*operands, *mixes), integer(op, "num_branches", num_branches))
+    operands = floats_of_one_type(streams=streams, block_output=block_output)
+    mixes = floats_of_one_type(post_mix=post_mix, stream_mix=stream_mix)
+    return _post_mix((*operands, *mixes), integer("num_branches", num_branches))
 
 
 @jit_if_concrete
 def _post_mix(operands: tuple[Any, ...], branches: int) -> jax.Array:
-    op, (x, output, gates, mix) = "hyper_connection_post_mix", operands
-    sizes = _streams(op, x.shape, branches)
-    must_fit(op, "block_output", output.shape, (*sizes.lead, sizes.width))
-    must_fit(op, "stream_mix", None if mix is None else mix.shape, (*sizes.lead, sizes.count, sizes.count))
-    shape = _gate_sizes(op, "post_mix", gates.shape, sizes, flat=False)
+    x, output, gates, mix = operands
+    sizes = _streams(x.shape, branches)
+    must_fit("block_output", output.shape, (*sizes.lead, sizes.width))
+    must_fit("stream_mix", None if mix is None else mix.shape, (*sizes.lead, sizes.count, sizes.count))
+    shape = _gate_sizes("post_mix", gates.shape, sizes, flat=False)
     work = accumulation_type(x.dtype, gates.dtype)
     y = x.astype(work).reshape(sizes.grouped)
     if mix is not None:

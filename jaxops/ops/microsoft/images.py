@@ -40,9 +40,9 @@ def grid_sample(
     >>> grid_sample(jnp.array([[[[0.0, 4.0]]]]), jnp.zeros((1, 1, 1, 2))).tolist()
     [[[[2.0]]]]
     """
-    how = one_of("grid_sample", "mode", mode, Interpolation)
+    how = one_of("mode", mode, Interpolation)
     image = as_traced(x)
-    must_fit("grid_sample", "x", image.shape, ("N", "C", "H", "W"))
+    must_fit("x", image.shape, ("N", "C", "H", "W"))
     return standard_grid_sample(
         image, grid, align_corners=align_corners, mode=_STANDARD[how], padding_mode=padding_mode
     )
@@ -70,17 +70,16 @@ def crop_and_resize(
     >>> crop_and_resize(x, whole, np.array([0]), (1, 3)).tolist()
     [[[[1.0, 1.5, 2.0]]]]
     """
-    op = "crop_and_resize"
-    (image, regions), batch = floating(op, x=x, rois=rois), as_traced(batch_indices)
-    require(op, "integer", batch)
-    how = one_of(op, "mode", mode, CropMode)
-    size = ints(op, "crop_size", crop_size)
+    (image, regions), batch = floating(x=x, rois=rois), as_traced(batch_indices)
+    require("integer", batch)
+    how = one_of("mode", mode, CropMode)
+    size = ints("crop_size", crop_size)
     if len(size) != 2 or any(isinstance(d, int) and d < 1 for d in size):
-        raise ArgumentError(f"{op}: `crop_size` is {size}; it must be a height and a width, both positive")
-    must_fit(op, "x", image.shape, ("N", "C", "H", "W"))
-    must_fit(op, "rois", regions.shape, ("R", 4))
-    must_fit(op, "batch_indices", batch.shape, regions.shape[:1], reason=", one index for each region")
-    check_inhabited(f"{op}: x", image.shape, (0, 2, 3), regions.shape[:1])
+        raise ArgumentError(f"`crop_size` is {size}; it must be a height and a width, both positive")
+    must_fit("x", image.shape, ("N", "C", "H", "W"))
+    must_fit("rois", regions.shape, ("R", 4))
+    must_fit("batch_indices", batch.shape, regions.shape[:1], reason=", one index for each region")
+    check_inhabited("x", image.shape, (0, 2, 3), regions.shape[:1])
     return _crop_and_resize((image, regions, batch), size, float(extrapolation_value), how == "nearest")
 
 

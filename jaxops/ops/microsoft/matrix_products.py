@@ -61,7 +61,7 @@ def fused_gemm(
     [[-1.0]]
     """
     parameters = {"alpha": activation_alpha, "beta": activation_beta, "gamma": activation_gamma}
-    last = named("fused_gemm", activation, **parameters)
+    last = named(activation, **parameters)
     return last(gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB))
 
 
@@ -88,14 +88,13 @@ def fused_matmul(
     >>> fused_matmul(jnp.ones((3, 5, 2)), jnp.ones((5, 4, 2)), alpha=0.5, transBatchA=1, transB=1).shape
     (5, 3, 4)
     """
-    op = "fused_matmul"
-    arrays = traced_operands(op, (a, b), "floating-point")
-    swapped = (flag(op, "transA", transA), flag(op, "transB", transB))
-    batched = (flag(op, "transBatchA", transBatchA), flag(op, "transBatchB", transBatchB))
+    arrays = traced_operands((a, b), "floating-point")
+    swapped = (flag("transA", transA), flag("transB", transB))
+    batched = (flag("transBatchA", transBatchA), flag("transBatchB", transBatchB))
     return _fused_matmul(arrays, float(alpha), swapped, batched)
 
 
-def _axis_order(op: str, operand: str, sizes: Sizes, transposed: bool, batch_transposed: bool) -> tuple[int, ...]:
+def _axis_order(operand: str, sizes: Sizes, transposed: bool, batch_transposed: bool) -> tuple[int, ...]:
     """Returns the axes in the order (batch …, rows, columns).
 
     batch_transposed: first moves the first axis behind the batch. transposed: then swaps the last two axes.
@@ -105,7 +104,7 @@ def _axis_order(op: str, operand: str, sizes: Sizes, transposed: bool, batch_tra
     if batch_transposed:
         if len(sizes) < 3:
             raise ShapeError(
-                f"{op}: `{operand}` of {shape_text(sizes)} has no batch axes to transpose; it needs at least 3 axes"
+                f"`{operand}` of {shape_text(sizes)} has no batch axes to transpose; it needs at least 3 axes"
             )
         axes.insert(-1, axes.pop(0))
     if transposed and len(sizes) > 1:
@@ -118,13 +117,13 @@ def _fused_matmul(
     arrays: tuple[jax.Array, ...], alpha: float, swapped: tuple[bool, bool], batched: tuple[bool, bool]
 ) -> jax.Array:
     a, b = (
-        lax.transpose(x, _axis_order("fused_matmul", name, x.shape, swap, batch))
+        lax.transpose(x, _axis_order(name, x.shape, swap, batch))
         for name, x, swap, batch in zip("ab", arrays, swapped, batched, strict=True)
     )
-    sizes = product_sizes(a.shape, b.shape, "fused_matmul")
+    sizes = product_sizes(a.shape, b.shape)
     product = dot.matrix_product(a, b, accumulation_type(a.dtype))
     product = scaled(product, alpha)
-    return assert_sizes("fused_matmul", product.astype(a.dtype), sizes, a.dtype)
+    return assert_sizes(product.astype(a.dtype), sizes, a.dtype)
 
 
 def fused_matmul_activation(
@@ -152,7 +151,6 @@ def fused_matmul_activation(
     [[0.0]]
     """
     last = named(
-        "fused_matmul_activation",
         activation,
         alpha=activation_alpha,
         axis=activation_axis,
@@ -199,12 +197,12 @@ def inverse(x: Array) -> jax.Array:
     >>> inverse(jnp.array([[2.0, 0.0], [0.0, 4.0]])).tolist()
     [[0.5, 0.0], [0.0, 0.25]]
     """
-    return _inverse(*floating("inverse", x=x))
+    return _inverse(*floating(x=x))
 
 
 @jit_if_concrete
 def _inverse(x: jax.Array) -> jax.Array:
-    square("inverse", x.shape)
+    square(x.shape)
     return jnp.linalg.inv(x.astype(accumulation_type(x.dtype))).astype(x.dtype)
 
 
@@ -220,13 +218,13 @@ def cdist(a: Array, b: Array, *, metric: Metric = "sqeuclidean") -> jax.Array:
     >>> cdist(jnp.array([[0.0, 0.0]]), jnp.array([[3.0, 4.0]]), metric="euclidean").tolist()
     [[5.0]]
     """
-    one_of("cdist", "metric", metric, Metric)
-    return _cdist(traced_operands("cdist", (a, b), "floating-point"), metric == "euclidean")
+    one_of("metric", metric, Metric)
+    return _cdist(traced_operands((a, b), "floating-point"), metric == "euclidean")
 
 
-def _distance_sizes(op: str, a: Sizes, b: Sizes) -> Sizes:
+def _distance_sizes(a: Sizes, b: Sizes) -> Sizes:
     """Returns (M, K) for rows (M, C) and (K, C)."""
-    problem = f"{op}: a of {shape_text(a)} and b of {shape_text(b)} must be matrices with the same number of columns"
+    problem = f"a of {shape_text(a)} and b of {shape_text(b)} must be matrices with the same number of columns"
     if len(a) != 2 or not sizes_fit(problem, b, (None, a[1])):
         raise ShapeError(problem)
     return a[0], b[0]
@@ -235,17 +233,17 @@ def _distance_sizes(op: str, a: Sizes, b: Sizes) -> Sizes:
 @jit_if_concrete
 def _cdist(operands: tuple[jax.Array, ...], root: bool) -> jax.Array:
     a, b = (v.astype(accumulation_type(v.dtype)) for v in operands)
-    _distance_sizes("cdist", a.shape, b.shape)
+    _distance_sizes(a.shape, b.shape)
     # |a|² - 2ab + |b|² would lose precision for close rows; XLA fuses the difference into the sum.
     total = jnp.sum(lax.square(a[:, None] - b[None]), -1)
     return (root_of_squares(total) if root else total).astype(operands[0].dtype)
 
 
-def _check_matrices(op: str, **shapes: Sizes) -> None:
+def _check_matrices(**shapes: Sizes) -> None:
     """Raises ShapeError unless each of `shapes` has two axes."""
     for name, sizes in shapes.items():
         if len(sizes) != 2:
-            raise ShapeError(f"{op}: `{name}` must be a matrix, got {shape_text(sizes)}")
+            raise ShapeError(f"`{name}` must be a matrix, got {shape_text(sizes)}")
 
 
 def sparse_to_dense_matmul(
@@ -261,10 +259,9 @@ def sparse_to_dense_matmul(
     >>> sparse_to_dense_matmul(jnp.eye(2), jnp.ones((3, 2)), alpha=2.0, transB=1).tolist()
     [[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]]
     """
-    op = "sparse_to_dense_matmul"
-    arrays = traced_operands(op, (a, b), "numbers")
-    turned = flag(op, "transA", transA), flag(op, "transB", transB)
-    _check_matrices(op, a=arrays[0].shape, b=arrays[1].shape)
+    arrays = traced_operands((a, b), "numbers")
+    turned = flag("transA", transA), flag("transB", transB)
+    _check_matrices(a=arrays[0].shape, b=arrays[1].shape)
     left, right = (x.T if turn else x for x, turn in zip(arrays, turned, strict=True))
     if is_float(left.dtype):
         return fused_matmul(left, right, alpha=alpha)

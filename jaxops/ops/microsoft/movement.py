@@ -35,7 +35,7 @@ def expand_dims(x: A, axis: Static) -> A:
     >>> expand_dims(jnp.ones((2, 3)), 1).shape
     (2, 1, 3)
     """
-    return unsqueeze(x, (integer("expand_dims", "axis", axis),))
+    return unsqueeze(x, (integer("axis", axis),))
 
 
 def gather_nd(data: A, indices: A) -> A:
@@ -59,7 +59,7 @@ def pad(data: A, pads: Static, value: Any = None, *, mode: PadMode = "constant")
     >>> pad(jnp.arange(3), np.array([[1, 2]]), mode="reflect").tolist()
     [1, 0, 1, 2, 1, 0]
     """
-    widths = known("pad", "pads", pads)
+    widths = known("pads", pads)
     if widths.ndim == 2 and widths.shape[0] == 1:
         widths = widths[0]
     return standard_pad(data, widths, value, mode=mode)
@@ -75,7 +75,7 @@ def range(start: Static, limit: Static, delta: Static = None) -> Array:
     >>> range(np.int32(2), np.int32(5))
     array([2, 3, 4], dtype=int32)
     """
-    step = known("range", "start", start).dtype.type(1) if delta is None else delta
+    step = known("start", start).dtype.type(1) if delta is None else delta
     return standard_range(start, limit, step)
 
 
@@ -90,11 +90,11 @@ def trilu(x: A, k: Any = None, *, upper: int = 1) -> A:
     return standard_trilu(x, k, upper=upper)
 
 
-def _window_count(op: str, sizes: Sizes, axis: int, size: int, step: int) -> Dim:
+def _window_count(sizes: Sizes, axis: int, size: int, step: int) -> Dim:
     """Returns the number of slices of `size` elements, `step` apart, along an axis."""
     length = sizes[axis]
     if isinstance(length, int) and size > length:
-        raise ShapeError(f"{op}: `size` is {size}, but axis {axis} of {shape_text(sizes)} has {length} elements")
+        raise ShapeError(f"`size` is {size}, but axis {axis} of {shape_text(sizes)} has {length} elements")
     return floored(length - size, step) + 1
 
 
@@ -110,9 +110,9 @@ def unfold_tensor(input: A, *, dim: int = -1, size: int, step: int = 1) -> A:
     [[0, 1, 2], [2, 3, 4]]
     """
     x = array(input)
-    along = resolve_axis("unfold_tensor", dim, x.ndim, operand="dim")
-    length, apart = integer("unfold_tensor", "size", size, least=1), integer("unfold_tensor", "step", step, least=1)
-    count = _window_count("unfold_tensor", x.shape, along, length, apart)
+    along = resolve_axis(dim, x.ndim, operand="dim")
+    length, apart = integer("size", size, least=1), integer("step", step, least=1)
+    count = _window_count(x.shape, along, length, apart)
     if is_symbolic(count):
         x = as_traced(x)
     return widened(lambda xs: _unfolded(xs[0], along, length, apart, count), (x,))
@@ -147,7 +147,7 @@ def unique(x: Array, *, size: Static = None) -> tuple[Array, Array, Array]:
     """
     values = array(x)
     if values.ndim != 1:
-        raise ShapeError(f"unique: x must have one axis, got {describe(values)}")
+        raise ShapeError(f"x must have one axis, got {describe(values)}")
     y, _, positions, counts = standard_unique(values, sorted=0, size=size)
     return y, positions, counts
 
@@ -162,13 +162,12 @@ def is_all_finite(input: Sequence[Array], *, isinf_only: int = 0, isnan_only: in
     >>> bool(is_all_finite([jnp.ones(2), jnp.array([jnp.nan])], isinf_only=1))
     True
     """
-    op = "is_all_finite"
     if not input or any(x is None for x in input):
-        raise SignatureError(f"{op}: an operand is missing; at least one is needed, and each must be an array")
-    infinities, nans = flag(op, "isinf_only", isinf_only), flag(op, "isnan_only", isnan_only)
+        raise SignatureError("an operand is missing; at least one is needed, and each must be an array")
+    infinities, nans = flag("isinf_only", isinf_only), flag("isnan_only", isnan_only)
     if infinities and nans:
-        raise ArgumentError(f"{op}: `isinf_only` and `isnan_only` are both 1; at most one of them may be")
+        raise ArgumentError("`isinf_only` and `isnan_only` are both 1; at most one of them may be")
     bad = jnp.isinf if infinities else jnp.isnan if nans else lambda x: ~jnp.isfinite(x)
-    operands = floating(op, **{f"input {i}": x for i, x in enumerate(input)})
+    operands = floating(**{f"input {i}": x for i, x in enumerate(input)})
     checks: list[jax.Array] = [~jnp.any(bad(x)) for x in operands]
     return jnp.stack(checks).all()

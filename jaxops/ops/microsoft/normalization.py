@@ -54,7 +54,7 @@ def layer_normalization(
     >>> layer_normalization(jnp.array([[-2.0, 2.0]]), jnp.ones(2)).round(3).tolist()
     [[-1.0, 1.0]]
     """
-    return _normalization("layer_normalization", (x, scale, b), axis, epsilon, stash_type, return_statistics, False)
+    return _normalization((x, scale, b), axis, epsilon, stash_type, return_statistics, False)
 
 
 def simplified_layer_normalization(
@@ -76,29 +76,26 @@ def simplified_layer_normalization(
     >>> simplified_layer_normalization(jnp.array([[3.0, 3.0]]), jnp.ones(2)).round(3).tolist()
     [[1.0, 1.0]]
     """
-    op = "simplified_layer_normalization"
-    results = _normalization(op, (x, scale, None), axis, epsilon, stash_type, return_statistics, True)
+    results = _normalization((x, scale, None), axis, epsilon, stash_type, return_statistics, True)
     return (results[0], results[2]) if return_statistics else results
 
 
-def _normalization(
-    op: str, values: Any, axis: int, epsilon: float, stash_type: Any, statistics: bool, simplified: bool
-) -> Any:
-    x, scale, b = floating(op, **dict(zip(("x", "scale", "b"), values, strict=True)))
-    first_axis, statistics_dtype = resolve_axis(op, axis, x.ndim), stash(op, stash_type)
-    y, mean, inverse = _scaled((x, scale, b), op, tuple(range(first_axis, x.ndim)), float(epsilon), simplified)
+def _normalization(values: Any, axis: int, epsilon: float, stash_type: Any, statistics: bool, simplified: bool) -> Any:
+    x, scale, b = floating(**dict(zip(("x", "scale", "b"), values, strict=True)))
+    first_axis, statistics_dtype = resolve_axis(axis, x.ndim), stash(stash_type)
+    y, mean, inverse = _scaled((x, scale, b), tuple(range(first_axis, x.ndim)), float(epsilon), simplified)
     return (y, mean.astype(statistics_dtype), inverse.astype(statistics_dtype)) if statistics else y
 
 
 @jit_if_concrete
-def _scaled(operands: tuple[Any, Any, Any], op: str, axes: tuple[int, ...], epsilon: float, simplified: bool) -> Any:
+def _scaled(operands: tuple[Any, Any, Any], axes: tuple[int, ...], epsilon: float, simplified: bool) -> Any:
     """Returns the result in the dtype of scale, and the statistics in the dtype of the sums."""
     x, scale, b = operands
     work = accumulation_type(x.dtype, scale.dtype)
     y, mean, inverse = normalized(x.astype(work), axes, epsilon, simplified)
-    y = y * _fitted(op, "scale", scale, y)
+    y = y * _fitted("scale", scale, y)
     if b is not None:
-        y = y + _fitted(op, "b", b, y)
+        y = y + _fitted("b", b, y)
     return y.astype(scale.dtype), mean, inverse
 
 
@@ -110,9 +107,9 @@ def normalized(x: jax.Array, axes: tuple[int, ...], epsilon: float, simplified: 
     return centred * inverse, mean, inverse
 
 
-def _fitted(op: str, name: str, value: Any, x: Any) -> Any:
+def _fitted(name: str, value: Any, x: Any) -> Any:
     """Returns a parameter in the type and shape of x. Raises ShapeError unless it broadcasts to x."""
-    must_broadcast(op, name, value.shape, x.shape)
+    must_broadcast(name, value.shape, x.shape)
     return broadcast_to(value.astype(x.dtype), x.shape)
 
 
@@ -137,7 +134,7 @@ def skip_layer_normalization(
     >>> skip_layer_normalization(x, x, jnp.ones(2)).round(3).tolist()
     [[-1.0, 1.0]]
     """
-    results = _skip("skip_layer_normalization", input, skip, gamma, beta, bias, epsilon, False)
+    results = _skip(input, skip, gamma, beta, bias, epsilon, False)
     return results if return_statistics else results[0]
 
 
@@ -160,26 +157,24 @@ def skip_simplified_layer_normalization(
     >>> skip_simplified_layer_normalization(x, x, jnp.ones(2)).round(3).tolist()
     [[1.0, 1.0]]
     """
-    results = _skip("skip_simplified_layer_normalization", input, skip, gamma, None, bias, epsilon, True)
+    results = _skip(input, skip, gamma, None, bias, epsilon, True)
     return results if return_statistics else results[0]
 
 
-def _skip(op: str, input: Any, skip: Any, gamma: Any, beta: Any, bias: Any, epsilon: float, simplified: bool) -> Any:
+def _skip(input: Any, skip: Any, gamma: Any, beta: Any, bias: Any, epsilon: float, simplified: bool) -> Any:
     named = {"input": input, "skip": skip, "gamma": gamma, "beta": beta, "bias": bias}
     names = tuple(name for name, value in named.items() if value is not None)
-    operands = traced_operands(op, [named[name] for name in names], "floating-point")
-    return _skip_normalization(operands, op, names, float(epsilon), simplified)
+    operands = traced_operands([named[name] for name in names], "floating-point")
+    return _skip_normalization(operands, names, float(epsilon), simplified)
 
 
 @jit_if_concrete
-def _skip_normalization(
-    operands: tuple[Any, ...], op: str, names: tuple[str, ...], epsilon: float, simplified: bool
-) -> Any:
+def _skip_normalization(operands: tuple[Any, ...], names: tuple[str, ...], epsilon: float, simplified: bool) -> Any:
     dtype, work = operands[0].dtype, accumulation_type(operands[0].dtype)
     named = {name: v.astype(work) for name, v in zip(names, operands, strict=True)}
     x, skip = named.pop("input"), named.pop("skip")
-    biases.last_axis(op, x.shape, **{name: v.shape for name, v in named.items()})
-    total = x + broadcast_to(skip.reshape(sizes_of.repeats(op, x.shape, skip.shape)), x.shape)
+    biases.last_axis(x.shape, **{name: v.shape for name, v in named.items()})
+    total = x + broadcast_to(skip.reshape(sizes_of.repeats(x.shape, skip.shape)), x.shape)
     vectors = {name: lax.broadcast_in_dim(v, x.shape, (x.ndim - 1,)) for name, v in named.items()}
     if "bias" in vectors:
         total = total + vectors["bias"]
@@ -204,16 +199,15 @@ def gated_rms_norm(
     >>> gated_rms_norm(x, jnp.ones(2), jnp.zeros((1, 4)), activation="sigmoid").round(3).tolist()
     [[0.5, 0.5, 0.5, 0.5]]
     """
-    op = "gated_rms_norm"
-    operands = traced_operands(op, (x, scale, gate), "floating-point")
-    return _gated_rms_norm(operands, one_of(op, "activation", activation, GateActivation), float(epsilon))
+    operands = traced_operands((x, scale, gate), "floating-point")
+    return _gated_rms_norm(operands, one_of("activation", activation, GateActivation), float(epsilon))
 
 
 @jit_if_concrete
 def _gated_rms_norm(operands: tuple[Any, ...], activation: str, epsilon: float) -> Any:
     x, scale, gate = (v.astype(accumulation_type(v.dtype)) for v in operands)
-    split = sizes_of.heads("gated_rms_norm", x.shape, scale.shape)
-    biases.same("gated_rms_norm", x.shape, gate=gate.shape)
+    split = sizes_of.heads(x.shape, scale.shape)
+    biases.same(x.shape, gate=gate.shape)
     y, _, _ = normalized(x.reshape(split), (len(split) - 1,), epsilon, True)
     y = (y * broadcast_to(scale, split)).reshape(x.shape)
     opened = lax.logistic(gate)
@@ -233,9 +227,8 @@ def branchwise_rms_norm(
     >>> branchwise_rms_norm(jnp.array([[3.0, 3.0], [5.0, 5.0]])).round(3).tolist()
     [[1.0, 1.0], [1.0, 1.0]]
     """
-    op = "branchwise_rms_norm"
-    operands = floating(op, x=x, scale=scale)
-    return _branchwise_rms_norm(operands, integer(op, "num_branches", num_branches), float(epsilon))
+    operands = floating(x=x, scale=scale)
+    return _branchwise_rms_norm(operands, integer("num_branches", num_branches), float(epsilon))
 
 
 @jit_if_concrete
@@ -243,7 +236,7 @@ def _branchwise_rms_norm(operands: tuple[Any, Any], num_branches: int, epsilon: 
     x, scale = operands
     work = accumulation_type(x.dtype)
     shape = None if scale is None else scale.shape
-    split, scale_sizes = sizes_of.branches("branchwise_rms_norm", x.shape, shape, num_branches)
+    split, scale_sizes = sizes_of.branches(x.shape, shape, num_branches)
     y, _, _ = normalized(x.astype(work).reshape(split), (len(split) - 1,), epsilon, True)
     if scale is not None:
         y = y * broadcast_to(scale.astype(work).reshape(scale_sizes), split)
@@ -271,28 +264,28 @@ def group_norm(
     >>> group_norm(x, jnp.ones(1), jnp.zeros(1), activation=0, groups=1).reshape(-1).round(3).tolist()
     [-1.0, 1.0]
     """
-    operands = floating("group_norm", x=x, gamma=gamma, beta=beta)
-    return _group_norm(operands, *_options("group_norm", activation, channels_last, epsilon, groups))
+    operands = floating(x=x, gamma=gamma, beta=beta)
+    return _group_norm(operands, *_options(activation, channels_last, epsilon, groups))
 
 
-def _options(op: str, activation: int, channels_last: int, epsilon: float, groups: int) -> tuple[Any, ...]:
-    flags = flag(op, "activation", activation), flag(op, "channels_last", channels_last)
-    return *flags, float(epsilon), integer(op, "groups", groups, least=1)
+def _options(activation: int, channels_last: int, epsilon: float, groups: int) -> tuple[Any, ...]:
+    flags = flag("activation", activation), flag("channels_last", channels_last)
+    return *flags, float(epsilon), integer("groups", groups, least=1)
 
 
 @jit_if_concrete
 def _group_norm(operands: tuple[Any, ...], activation: bool, last: bool, epsilon: float, groups: int) -> Any:
     x, gamma, beta = operands
-    return _grouped("group_norm", x, gamma, beta, activation, last, epsilon, groups)
+    return _grouped(x, gamma, beta, activation, last, epsilon, groups)
 
 
-def _grouped(op: str, x: Any, gamma: Any, beta: Any, activation: bool, last: bool, epsilon: float, groups: int) -> Any:
+def _grouped(x: Any, gamma: Any, beta: Any, activation: bool, last: bool, epsilon: float, groups: int) -> Any:
     work = accumulation_type(x.dtype, gamma.dtype)
     first = x.astype(work)
     if last and first.ndim > 1:
         first = jnp.moveaxis(first, -1, 1)
-    split = channels.groups(op, first.shape, groups)
-    channels.per_channel(op, first.shape, gamma=gamma.shape, beta=beta.shape)
+    split = channels.groups(first.shape, groups)
+    channels.per_channel(first.shape, gamma=gamma.shape, beta=beta.shape)
     y, _, _ = normalized(first.reshape(split), tuple(range(2, len(split))), epsilon, False)
     scale, shift = (lax.broadcast_in_dim(v.astype(work), first.shape, (1,)) for v in (gamma, beta))
     y = y.reshape(first.shape) * scale + shift
@@ -325,16 +318,14 @@ def skip_group_norm(
     >>> skip_group_norm(x, jnp.ones(1), jnp.zeros(1), x, activation=0, groups=1).reshape(-1).round(3).tolist()
     [-1.0, 1.0]
     """
-    op = "skip_group_norm"
-    added = traced_operands(op, (x, skip) if bias is None else (x, skip, bias), "floating-point")
-    options = _options(op, activation, channels_last, epsilon, groups)
-    results = _skip_group_norm((*floating(op, gamma=gamma, beta=beta), *added), *options)
+    added = traced_operands((x, skip) if bias is None else (x, skip, bias), "floating-point")
+    options = _options(activation, channels_last, epsilon, groups)
+    results = _skip_group_norm((*floating(gamma=gamma, beta=beta), *added), *options)
     return results if return_sum else results[0]
 
 
 @jit_if_concrete
 def _skip_group_norm(operands: tuple[Any, ...], activation: bool, last: bool, epsilon: float, groups: int) -> Any:
-    op = "skip_group_norm"
     gamma, beta, *added = operands
     x, skip, *vectors = (v.astype(accumulation_type(v.dtype)) for v in added)
     # `residual` takes sizes with the channels last.
@@ -342,11 +333,11 @@ def _skip_group_norm(operands: tuple[Any, ...], activation: bool, last: bool, ep
     flat = last or x.ndim != 4
     shape = x.shape if flat else tuple(x.shape[i] for i in order)
     skip_sizes = skip.shape if flat or skip.ndim != 4 else tuple(skip.shape[i] for i in order)
-    full = sizes_of.residual(op, shape, skip_sizes)
+    full = sizes_of.residual(shape, skip_sizes)
     axis = x.ndim - 1 if last else 1
     total = x + broadcast_to(skip.reshape(full if last else (full[0], full[3], *full[1:3])), x.shape)
     for bias in vectors:
-        channels.per_channel(op, (shape[0], shape[3]), bias=bias.shape)
+        channels.per_channel((shape[0], shape[3]), bias=bias.shape)
         total = total + lax.broadcast_in_dim(bias, x.shape, (axis,))
-    y = _grouped(op, total, gamma, beta, activation, last, epsilon, groups)
+    y = _grouped(total, gamma, beta, activation, last, epsilon, groups)
     return y.astype(added[0].dtype), total.astype(added[0].dtype)

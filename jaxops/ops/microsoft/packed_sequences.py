@@ -49,7 +49,7 @@ def values_at(values: Any, before: Any, layout: Packed, sequence: Any, position:
     return jnp.where(inside, here, old)
 
 
-def check_offsets(op: str, operand: str, value: Any, total: Dim, least: int = 1) -> None:
+def check_offsets(operand: str, value: Any, total: Dim, least: int = 1) -> None:
     """Raises ArgumentError for static sums of lengths that do not divide `total` tokens into sequences.
 
     least: the least number of tokens of a sequence.
@@ -62,19 +62,19 @@ def check_offsets(op: str, operand: str, value: Any, total: Dim, least: int = 1)
     fits = sums[0] == 0 and (sums[1:] - sums[:-1] >= least).all()
     if not fits or (isinstance(total, int) and sums[-1] != total):
         raise ArgumentError(
-            f"{op}: `{operand}` is {describe(sums)}; it must begin with 0, end with {total}, the number of tokens, and "
+            f"`{operand}` is {describe(sums)}; it must begin with 0, end with {total}, the number of tokens, and "
             f"grow by at least {least} with each sequence"
         )
 
 
-def capacity(op: str, value: Any, counts: Any) -> int:
+def capacity(value: Any, counts: Any) -> int:
     """Returns `state_update_capacity`, 0 to 8; checks that `capture_count` is given exactly if it is positive."""
-    size = integer(op, "state_update_capacity", value)
+    size = integer("state_update_capacity", value)
     if not 0 <= size <= 8:
-        raise ArgumentError(f"{op}: `state_update_capacity` is {size}; it must be in 0 to 8")
+        raise ArgumentError(f"`state_update_capacity` is {size}; it must be in 0 to 8")
     if (counts is None) == (size > 0):
         needs = "needs `capture_count`" if size else "allows no `capture_count`"
-        raise ArgumentError(f"{op}: a `state_update_capacity` of {size} {needs}")
+        raise ArgumentError(f"a `state_update_capacity` of {size} {needs}")
     return size
 
 

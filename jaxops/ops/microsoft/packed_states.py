@@ -63,21 +63,20 @@ def varlen_causal_conv_with_state(
     >>> y.ravel().tolist(), last.ravel().tolist()
     ([1.0, 3.0, 12.0], [2.0, 3.0])
     """
-    op = "varlen_causal_conv_with_state"
-    grouped = integer(op, "delta_offset", delta_offset), integer(op, "group_size", group_size)
+    grouped = integer("delta_offset", delta_offset), integer("group_size", group_size)
     if kernel_delta is not None or previous_mask is not None or grouped != (0, 1):
-        raise UnsupportedError(f"{op}: `kernel_delta` and `previous_mask` are not supported, nor is `group_size`")
+        raise UnsupportedError("`kernel_delta` and `previous_mask` are not supported, nor is `group_size`")
     if initial_state is None:
-        raise ArgumentError(f"{op}: `initial_state` must be given")
-    step, kind = integer(op, "dilation", dilation, least=1), one_of(op, "activation", activation, Activation)
-    size = capacity(op, state_update_capacity, capture_count)
-    x, w, b, state = floats_of_one_type(op, input=input, weight=weight, bias=bias, initial_state=initial_state)
-    sums, counts = integral(op, cumulative_sequence_length=cumulative_sequence_length, capture_count=capture_count)
-    batch = packed_sizes.offsets(op, "cumulative_sequence_length", sums.shape)
-    sizes_of.convolution(op, x.shape, w.shape, None if b is None else b.shape, state.shape, batch, step)
-    must_fit(op, "capture_count", None if counts is None else counts.shape, (batch,))
+        raise ArgumentError("`initial_state` must be given")
+    step, kind = integer("dilation", dilation, least=1), one_of("activation", activation, Activation)
+    size = capacity(state_update_capacity, capture_count)
+    x, w, b, state = floats_of_one_type(input=input, weight=weight, bias=bias, initial_state=initial_state)
+    sums, counts = integral(cumulative_sequence_length=cumulative_sequence_length, capture_count=capture_count)
+    batch = packed_sizes.offsets("cumulative_sequence_length", sums.shape)
+    sizes_of.convolution(x.shape, w.shape, None if b is None else b.shape, state.shape, batch, step)
+    must_fit("capture_count", None if counts is None else counts.shape, (batch,))
     # The text asks for a token in each sequence; onnxruntime accepts empty ones.
-    check_offsets(op, "cumulative_sequence_length", cumulative_sequence_length, x.shape[0], least=0)
+    check_offsets("cumulative_sequence_length", cumulative_sequence_length, x.shape[0], least=0)
     return _convolved((x, w, b, state, sums, counts), kind, step, size)
 
 
@@ -170,46 +169,43 @@ def gated_delta_net(
     >>> y.ravel().tolist(), state.tolist()
     ([1.0, 2.0], [[[[2.0]]]])
     """
-    op = "gated_delta_net"
-    rule = one_of(op, "update_rule", update_rule, UpdateRule)
-    kind = one_of(op, "gate_activation", gate_activation, GateActivation)
-    integer(op, "chunk_size", chunk_size, least=1)
+    rule = one_of("update_rule", update_rule, UpdateRule)
+    kind = one_of("gate_activation", gate_activation, GateActivation)
+    integer("chunk_size", chunk_size, least=1)
     if not -np.inf < gate_lower_bound < 0:
-        raise ArgumentError(f"{op}: `gate_lower_bound` is {gate_lower_bound}; it must be negative and finite")
+        raise ArgumentError(f"`gate_lower_bound` is {gate_lower_bound}; it must be negative and finite")
     for name, gate, needed in (("decay", decay, "gated" in rule), ("beta", beta, "delta" in rule)):
         if (gate is not None) != needed:
-            raise ArgumentError(f"{op}: the update rule '{rule}' {'needs' if needed else 'has no'} `{name}`")
+            raise ArgumentError(f"the update rule '{rule}' {'needs' if needed else 'has no'} `{name}`")
     for name, operand in (("a_log", a_log), ("dt_bias", dt_bias)):
         if (operand is not None) != (kind != "none"):
             needs = "has no" if kind == "none" else "needs"
-            raise ArgumentError(f"{op}: the gate activation '{kind}' {needs} `{name}`")
-    size = capacity(op, state_update_capacity, capture_count)
-    q, k, v = floats_of_one_type(op, query=query, key=key, value=value)
-    g, b = floats_of_one_type(op, decay=decay, beta=beta)
+            raise ArgumentError(f"the gate activation '{kind}' {needs} `{name}`")
+    size = capacity(state_update_capacity, capture_count)
+    q, k, v = floats_of_one_type(query=query, key=key, value=value)
+    g, b = floats_of_one_type(decay=decay, beta=beta)
     for name, gate in (("decay", g), ("beta", b)):
         if gate is not None and gate.dtype not in (np.float32, q.dtype):
-            raise DTypeError(
-                f"{op}: `{name}` is {gate.dtype.name}; it must be float32, or {q.dtype.name} as `query` is"
-            )
-    state, a, shift = floating(op, initial_state=initial_state, a_log=a_log, dt_bias=dt_bias)
+            raise DTypeError(f"`{name}` is {gate.dtype.name}; it must be float32, or {q.dtype.name} as `query` is")
+    state, a, shift = floating(initial_state=initial_state, a_log=a_log, dt_bias=dt_bias)
     sums, counts, active = integral(
-        op, cu_seqlens=cu_seqlens, capture_count=capture_count, state_update_active=state_update_active
+        cu_seqlens=cu_seqlens, capture_count=capture_count, state_update_active=state_update_active
     )
     shapes = [None if x is None else x.shape for x in (q, k, v, g, b, state, a, shift, sums, counts, active)]
-    heads = sizes_of.heads(op, q.shape, shapes[1], shapes[2], shapes[5])
+    heads = sizes_of.heads(q.shape, shapes[1], shapes[2], shapes[5])
     if sums is not None:
-        packed_sizes.offsets(op, "cu_seqlens", sums.shape)
-    batch, length = sizes_of.samples(op, heads, shapes[8], shapes[5])
-    check_offsets(op, "cu_seqlens", cu_seqlens, heads.lead[0], least=0)
-    sizes_of.gates(op, heads, *shapes[3:5], *shapes[6:8])
-    must_fit(op, "initial_state", shapes[5], (batch, *heads.state))
-    must_fit(op, "capture_count", shapes[9], (batch,))
-    must_fit(op, "state_update_active", shapes[10], (1,))
+        packed_sizes.offsets("cu_seqlens", sums.shape)
+    batch, length = sizes_of.samples(heads, shapes[8], shapes[5])
+    check_offsets("cu_seqlens", cu_seqlens, heads.lead[0], least=0)
+    sizes_of.gates(heads, *shapes[3:5], *shapes[6:8])
+    must_fit("initial_state", shapes[5], (batch, *heads.state))
+    must_fit("capture_count", shapes[9], (batch,))
+    must_fit("state_update_active", shapes[10], (1,))
     options = _Options(
         gate=kind,
         lowest=float(gate_lower_bound),
-        sigmoid=one_of(op, "beta_activation", beta_activation, BetaActivation) == "sigmoid",
-        normalized=flag(op, "qk_l2_norm", qk_l2_norm),
+        sigmoid=one_of("beta_activation", beta_activation, BetaActivation) == "sigmoid",
+        normalized=flag("qk_l2_norm", qk_l2_norm),
         scale=float(scale or heads.key_size**-0.5),
         size=size,
     )

@@ -48,50 +48,49 @@ def moe_group_router(
     >>> moe_group_router(jnp.array([[0.0, 9.0, 0.0, 8.0]]), jnp.zeros(4), top_k=1, n_group=2).round(3).tolist()
     [[-10000.0, -0.0, -10000.0, -10000.0]]
     """
-    op = "moe_group_router"
     counts = {"n_group": n_group, "topk_group": topk_group, "group_topk": group_topk, "top_k": top_k}
-    counts = {name: integer(op, name, value, least=1) for name, value in counts.items()}
+    counts = {name: integer(name, value, least=1) for name, value in counts.items()}
     if full_scores and counts["n_group"] != 1:
-        raise ArgumentError(f"{op}: `n_group` is {counts['n_group']}; the full scores need 1, a single group")
+        raise ArgumentError(f"`n_group` is {counts['n_group']}; the full scores need 1, a single group")
     if projection_weight is not None and not full_scores:
-        raise ArgumentError(f"{op}: `projection_weight` needs the full scores, outputs 1 and 2")
-    operands = floats_of_one_type(op, logits=logits, projection_weight=projection_weight)
-    (bias,) = floating(op, expert_bias=expert_bias)
+        raise ArgumentError("`projection_weight` needs the full scores, outputs 1 and 2")
+    operands = floats_of_one_type(logits=logits, projection_weight=projection_weight)
+    (bias,) = floating(expert_bias=expert_bias)
     results = _routed((*operands, bias), tuple(counts.items()), float(router_sentinel))
     return results if full_scores else results[0]
 
 
-def _score_sizes(op: str, logits: Sizes, bias: Sizes, projection: Sizes | None) -> tuple[Dim, int]:
+def _score_sizes(logits: Sizes, bias: Sizes, projection: Sizes | None) -> tuple[Dim, int]:
     """Returns (tokens, experts) for logits (…, E), or for activations (T, W) with a projection (E, W)."""
     if projection is not None:
-        must_fit(op, "logits", logits, ("T", "W"), reason=" if `projection_weight` is given")
-        must_fit(op, "projection_weight", projection, ("E", logits[1]), reason=f" for `logits` of {shape_text(logits)}")
+        must_fit("logits", logits, ("T", "W"), reason=" if `projection_weight` is given")
+        must_fit("projection_weight", projection, ("E", logits[1]), reason=f" for `logits` of {shape_text(logits)}")
     if len(logits) < 2:
-        raise ShapeError(f"{op}: `logits` of {shape_text(logits)} must have at least 2 axes, (…, experts)")
+        raise ShapeError(f"`logits` of {shape_text(logits)} must have at least 2 axes, (…, experts)")
     experts = logits[-1] if projection is None else projection[0]
-    must_fit(op, "expert_bias", bias, (experts,), reason=", a number for each expert")
+    must_fit("expert_bias", bias, (experts,), reason=", a number for each expert")
     if not isinstance(experts, int):
-        problem = f"{op}: the number of experts is the symbolic size {experts}; it must be a number"
+        problem = f"the number of experts is the symbolic size {experts}; it must be a number"
         raise SizeError(problem, experts, fix=8)
     return math.prod(logits[:-1]), experts
 
 
-def _check_choice(op: str, experts: int, **counts: int) -> None:
+def _check_choice(experts: int, **counts: int) -> None:
     """Raises ArgumentError unless n_group, topk_group and top_k fit the number of experts."""
     groups = counts["n_group"]
     if experts % groups or counts["topk_group"] > groups or counts["top_k"] > experts:
         raise ArgumentError(
-            f"{op}: `n_group` {groups} must divide the {experts} experts, `topk_group` {counts['topk_group']} must not "
+            f"`n_group` {groups} must divide the {experts} experts, `topk_group` {counts['topk_group']} must not "
             f"exceed it, nor `top_k` {counts['top_k']} the experts"
         )
 
 
 @jit_if_concrete
 def _routed(operands: tuple[Any, ...], named: tuple[tuple[str, int], ...], sentinel: float) -> tuple[Any, Any, Any]:
-    op, (logits, projection, bias), counts = "moe_group_router", operands, dict(named)
+    (logits, projection, bias), counts = operands, dict(named)
     projected = None if projection is None else projection.shape
-    tokens, experts = _score_sizes(op, logits.shape, bias.shape, projected)
-    _check_choice(op, experts, **counts)
+    tokens, experts = _score_sizes(logits.shape, bias.shape, projected)
+    _check_choice(experts, **counts)
     work = accumulation_type(logits.dtype, bias.dtype)
     x = logits.astype(work)
     if projection is not None:

@@ -26,7 +26,7 @@ def affine(x: Array, *, alpha: float = 1.0, beta: float = 0.0) -> jax.Array:
     >>> affine(jnp.array([1.0, 2.0]), alpha=3.0, beta=0.5).tolist()
     [3.5, 6.5]
     """
-    (data,) = floating("affine", x=x)
+    (data,) = floating(x=x)
     return _affine(data, float(alpha), float(beta))
 
 
@@ -39,7 +39,7 @@ def scale(input: Array, *, scale: float = 1.0) -> jax.Array:
     >>> scale(jnp.array([1.0, 2.0]), scale=3.0).tolist()
     [3.0, 6.0]
     """
-    (data,) = floating("scale", input=input)
+    (data,) = floating(input=input)
     return _affine(data, float(scale), 0.0)
 
 
@@ -57,7 +57,7 @@ def scaled_tanh(input: Array, *, alpha: float, beta: float) -> jax.Array:
     >>> scaled_tanh(jnp.array([0.0, 99.0]), alpha=2.0, beta=1.0).tolist()
     [0.0, 2.0]
     """
-    (data,) = floating("scaled_tanh", input=input)
+    (data,) = floating(input=input)
     return _scaled_tanh(data, float(alpha), float(beta))
 
 
@@ -75,7 +75,7 @@ def parametric_softplus(x: Array, *, alpha: float, beta: float) -> jax.Array:
     >>> parametric_softplus(jnp.array([-999.0, 999.0]), alpha=2.0, beta=1.0).tolist()
     [0.0, 1998.0]
     """
-    (data,) = floating("parametric_softplus", x=x)
+    (data,) = floating(x=x)
     return _parametric_softplus(data, float(alpha), float(beta))
 
 
@@ -94,14 +94,13 @@ def image_scaler(input: Array, *, bias: Sequence[float], scale: float = 1.0) -> 
     >>> image_scaler(jnp.ones((1, 2, 1, 1)), bias=(1.0, 2.0), scale=3.0)[0, :, 0, 0].tolist()
     [4.0, 5.0]
     """
-    (data,) = floating("image_scaler", input=input)
+    (data,) = floating(input=input)
     return _image_scaler(data, tuple(map(float, bias)), float(scale))
 
 
 @jit_if_concrete
 def _image_scaler(x: jax.Array, bias: tuple[float, ...], scale: float) -> jax.Array:
     must_fit(
-        "image_scaler",
         "input",
         x.shape,
         ("N", len(bias), "H", "W"),
@@ -123,17 +122,17 @@ def crop(input: Array, *, border: Sequence[int], scale: Sequence[int] = ()) -> j
     >>> crop(jnp.arange(9.0).reshape(1, 1, 3, 3), border=(1, 0, 0, 2)).tolist()
     [[[[1.0, 2.0]]]]
     """
-    (data,) = floating("crop", input=input)
-    return _crop(data, ints("crop", "border", tuple(border)), ints("crop", "scale", tuple(scale)))
+    (data,) = floating(input=input)
+    return _crop(data, ints("border", tuple(border)), ints("scale", tuple(scale)))
 
 
-def _cropped_spans(op: str, sizes: Sizes, border: Sizes, scale: Sizes) -> tuple[tuple[Dim, Dim], tuple[Dim, Dim]]:
+def _cropped_spans(sizes: Sizes, border: Sizes, scale: Sizes) -> tuple[tuple[Dim, Dim], tuple[Dim, Dim]]:
     """Returns begin and end of the remaining rows and columns."""
-    must_fit(op, "input", sizes, ("N", "C", "H", "W"))
+    must_fit("input", sizes, ("N", "C", "H", "W"))
     if len(border) != 4 or min(border) < 0:
-        raise ArgumentError(f"{op}: `border` is {border}; it must be left, top, right and bottom, each 0 or more")
+        raise ArgumentError(f"`border` is {border}; it must be left, top, right and bottom, each 0 or more")
     if len(scale) not in (0, 2) or min(scale, default=0) < 0:
-        raise ArgumentError(f"{op}: `scale` is {scale}; it must be height and width, each 0 or more, or empty")
+        raise ArgumentError(f"`scale` is {scale}; it must be height and width, each 0 or more, or empty")
     left, top, right, bottom = border
     spans = []
     for axis, name, low, high in ((2, "height", top, bottom), (3, "width", left, right)):
@@ -142,14 +141,14 @@ def _cropped_spans(op: str, sizes: Sizes, border: Sizes, scale: Sizes) -> tuple[
         # A symbolic size is taken to be large enough.
         needed = max(end, low + high) if scale else low + high
         if isinstance(size, int) and size < needed:
-            raise ShapeError(f"{op}: `input` of {shape_text(sizes)} has {name} {size}; the result needs {needed}")
+            raise ShapeError(f"`input` of {shape_text(sizes)} has {name} {size}; the result needs {needed}")
         spans.append((low, end))
     return spans[0], spans[1]
 
 
 @jit_if_concrete
 def _crop(x: jax.Array, border: tuple[int, ...], scale: tuple[int, ...]) -> jax.Array:
-    rows, columns = _cropped_spans("crop", x.shape, border, scale)
+    rows, columns = _cropped_spans(x.shape, border, scale)
     x = lax.slice_in_dim(x, *rows, axis=2)
     return lax.slice_in_dim(x, *columns, axis=3)
 

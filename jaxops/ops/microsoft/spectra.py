@@ -29,8 +29,8 @@ def rfft(x: Array, *, normalized: No = 0, onesided: Yes = 1, signal_ndim: int = 
     >>> rfft(jnp.ones(4)).tolist()
     [[4.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
     """
-    (data,) = floating("rfft", x=x)
-    return _rfft(data, _axes("rfft", normalized, onesided, signal_ndim))
+    (data,) = floating(x=x)
+    return _rfft(data, _axes(normalized, onesided, signal_ndim))
 
 
 def irfft(x: Array, *, normalized: No = 0, onesided: Yes = 1, signal_ndim: int) -> jax.Array:
@@ -42,46 +42,45 @@ def irfft(x: Array, *, normalized: No = 0, onesided: Yes = 1, signal_ndim: int) 
     >>> irfft(jnp.array([[4.0, 0.0], [0.0, 0.0], [0.0, 0.0]]), signal_ndim=1).tolist()
     [1.0, 1.0, 1.0, 1.0]
     """
-    (data,) = floating("irfft", x=x)
-    return _irfft(data, _axes("irfft", normalized, onesided, signal_ndim))
+    (data,) = floating(x=x)
+    return _irfft(data, _axes(normalized, onesided, signal_ndim))
 
 
-def _axes(op: str, normalized: Any, onesided: Any, signal_ndim: Any) -> int:
-    one_of(op, "normalized", normalized, No)
-    one_of(op, "onesided", onesided, Yes)
-    count = integer(op, "signal_ndim", signal_ndim)
+def _axes(normalized: Any, onesided: Any, signal_ndim: Any) -> int:
+    one_of("normalized", normalized, No)
+    one_of("onesided", onesided, Yes)
+    count = integer("signal_ndim", signal_ndim)
     if not 1 <= count <= 3:
-        raise ArgumentError(f"{op}: `signal_ndim` is {count}; it must be 1, 2 or 3")
+        raise ArgumentError(f"`signal_ndim` is {count}; it must be 1, 2 or 3")
     return count
 
 
 @jit_if_concrete
 def _rfft(x: jax.Array, count: int) -> jax.Array:
     if x.ndim < count:
-        raise ShapeError(f"rfft: x of {shape_text(x.shape)} has fewer axes than `signal_ndim`, {count}")
+        raise ShapeError(f"x of {shape_text(x.shape)} has fewer axes than `signal_ndim`, {count}")
     if any(isinstance(d, int) and d == 0 for d in x.shape[-count:]):
-        raise ShapeError(f"rfft: a signal of {shape_text(x.shape[-count:])} has no elements")
+        raise ShapeError(f"a signal of {shape_text(x.shape[-count:])} has no elements")
     values = jnp.fft.rfftn(x.astype(accumulation_type(x.dtype)), axes=range(-count, 0))
     return lax.convert_element_type(jnp.stack([jnp.real(values), jnp.imag(values)], -1), x.dtype)
 
 
-def _signal_sizes(op: str, sizes: Sizes, count: int) -> Sizes:
+def _signal_sizes(sizes: Sizes, count: int) -> Sizes:
     """Returns the sizes of the last `count` axes of a real signal, from the sizes (…, m, 2) of its transform."""
     if len(sizes) < count + 1 or sizes[-1] != 2:
         raise ShapeError(
-            f"{op}: x of {shape_text(sizes)} must have at least {count + 1} axes, the last of 2 for real and imaginary"
+            f"x of {shape_text(sizes)} must have at least {count + 1} axes, the last of 2 for real and imaginary"
         )
     if isinstance(sizes[-2], int) and sizes[-2] < 2:
         raise ShapeError(
-            f"{op}: x of {shape_text(sizes)} has {sizes[-2]} frequency bins on axis {len(sizes) - 2}; "
-            f"it needs at least 2"
+            f"x of {shape_text(sizes)} has {sizes[-2]} frequency bins on axis {len(sizes) - 2}; it needs at least 2"
         )
     return (*sizes[-1 - count : -2], 2 * (sizes[-2] - 1))
 
 
 @jit_if_concrete
 def _irfft(x: jax.Array, count: int) -> jax.Array:
-    sizes = _signal_sizes("irfft", x.shape, count)
+    sizes = _signal_sizes(x.shape, count)
     wide = x.astype(accumulation_type(x.dtype))
     values = lax.complex(wide[..., 0], wide[..., 1])
     return lax.convert_element_type(jnp.fft.irfftn(values, sizes, range(-count, 0)), x.dtype)
@@ -98,7 +97,7 @@ def complex_mul(a: Array, b: Array) -> jax.Array:
     >>> complex_mul(jnp.array([0.0, 1.0]), jnp.array([3.0, 4.0])).tolist()
     [-4.0, 3.0]
     """
-    return _complex_mul(traced_operands("complex_mul", (a, b), "floating-point"), "complex_mul", False)
+    return _complex_mul(traced_operands((a, b), "floating-point"), False)
 
 
 def complex_mul_conj(a: Array, b: Array) -> jax.Array:
@@ -109,22 +108,22 @@ def complex_mul_conj(a: Array, b: Array) -> jax.Array:
     >>> complex_mul_conj(jnp.array([0.0, 1.0]), jnp.array([3.0, 4.0])).tolist()
     [4.0, 3.0]
     """
-    return _complex_mul(traced_operands("complex_mul_conj", (a, b), "floating-point"), "complex_mul_conj", True)
+    return _complex_mul(traced_operands((a, b), "floating-point"), True)
 
 
-def _pair_sizes(op: str, *shapes: Sizes) -> Sizes:
+def _pair_sizes(*shapes: Sizes) -> Sizes:
     """Returns the common shape of operands whose last axis is (real, imaginary)."""
     for sizes in shapes:
         if not sizes or sizes[-1] != 2:
             raise ShapeError(
-                f"{op}: an operand of {shape_text(sizes)} must end with an axis of size 2, the real and imaginary parts"
+                f"an operand of {shape_text(sizes)} must end with an axis of size 2, the real and imaginary parts"
             )
-    return broadcast(op, *shapes)
+    return broadcast(*shapes)
 
 
 @jit_if_concrete
-def _complex_mul(operands: tuple[jax.Array, ...], op: str, conjugated: bool) -> jax.Array:
-    sizes = _pair_sizes(op, *(v.shape for v in operands))
+def _complex_mul(operands: tuple[jax.Array, ...], conjugated: bool) -> jax.Array:
+    sizes = _pair_sizes(*(v.shape for v in operands))
     a, b = (broadcast_to(v.astype(accumulation_type(v.dtype)), sizes) for v in operands)
     x, y, u, v = a[..., 0], a[..., 1], b[..., 0], -b[..., 1] if conjugated else b[..., 1]
     return jnp.stack([x * u - y * v, x * v + y * u], -1).astype(operands[0].dtype)

@@ -54,41 +54,40 @@ def causal_conv_with_state(
     >>> y.tolist(), state.tolist()
     ([[[1.0, 3.0, 5.0]]], [[[3.0]]])
     """
-    op = "causal_conv_with_state"
-    if integer(op, "ndim", ndim) != 1:
-        raise UnsupportedError(f"{op}: `ndim` is {ndim}; only 1 is supported")
-    step, window = integer(op, "dilation", dilation, least=1), _window(op, state_window)
-    kind = one_of(op, "activation", activation, Activation)
-    operands = floats_of_one_type(op, input=input, weight=weight, bias=bias, past_state=past_state)
-    return _causal_conv(operands, kind, flag(op, "channels_last", channels_last), step, window)
+    if integer("ndim", ndim) != 1:
+        raise UnsupportedError(f"`ndim` is {ndim}; only 1 is supported")
+    step, window = integer("dilation", dilation, least=1), _window(state_window)
+    kind = one_of("activation", activation, Activation)
+    operands = floats_of_one_type(input=input, weight=weight, bias=bias, past_state=past_state)
+    return _causal_conv(operands, kind, flag("channels_last", channels_last), step, window)
 
 
-def _window(op: str, state_window: Any) -> int:
-    window = integer(op, "state_window", state_window)
+def _window(state_window: Any) -> int:
+    window = integer("state_window", state_window)
     if not 0 <= window <= 8:
-        raise ArgumentError(f"{op}: `state_window` is {window}; it must be in 0 to 8")
+        raise ArgumentError(f"`state_window` is {window}; it must be in 0 to 8")
     return window
 
 
 def _causal_sizes(
-    op: str, x: Sizes, weight: Sizes, bias: Sizes | None, *, channels_last: bool, dilation: int
+    x: Sizes, weight: Sizes, bias: Sizes | None, *, channels_last: bool, dilation: int
 ) -> tuple[Sizes, Sizes]:
     """Returns x as (N, C, L), and the sizes of a state: (N, C, S), or (N, S, c1, …, cn) with the channels last."""
     if not channels_last:
-        return x, causal_conv(op, x, weight, bias, dilation)
+        return x, causal_conv(x, weight, bias, dilation)
     if len(x) < 3:
-        raise ShapeError(f"{op}: `input` of {shape_text(x)} must be (N, L, c1, …, cn)")
+        raise ShapeError(f"`input` of {shape_text(x)} must be (N, L, c1, …, cn)")
     flat = (x[0], math.prod(x[2:]), x[1])
-    return flat, (x[0], causal_conv(op, flat, weight, bias, dilation)[2], *x[2:])
+    return flat, (x[0], causal_conv(flat, weight, bias, dilation)[2], *x[2:])
 
 
 @jit_if_concrete
 def _causal_conv(operands: tuple[Any, ...], activation: Activation, last: bool, step: int, window: int) -> Any:
-    op, (x, weight, bias, past) = "causal_conv_with_state", operands
+    x, weight, bias, past = operands
     bias_sizes = None if bias is None else bias.shape
-    flat, state = _causal_sizes(op, x.shape, weight.shape, bias_sizes, channels_last=last, dilation=step)
+    flat, state = _causal_sizes(x.shape, weight.shape, bias_sizes, channels_last=last, dilation=step)
     if past is not None:
-        must_fit(op, "past_state", past.shape, (window, *state) if window else state)
+        must_fit("past_state", past.shape, (window, *state) if window else state)
     batch, channels, length = flat
     reach = state[1] if last else state[2]
 
@@ -152,35 +151,33 @@ def linear_attention(
     >>> y.tolist(), state.tolist()
     ([[[1.0], [2.0]]], [[[[2.0]]]])
     """
-    op = "linear_attention"
-    rule = one_of(op, "update_rule", update_rule, UpdateRule)
-    integer(op, "chunk_size", chunk_size)
+    rule = one_of("update_rule", update_rule, UpdateRule)
+    integer("chunk_size", chunk_size)
     needs = {"decay": (decay, "gated" in rule), "beta": (beta, "delta" in rule)}
     for name, (operand, needed) in needs.items():
         if needed and operand is None:
-            raise ArgumentError(f"{op}: `{name}` is missing; the update rule '{rule}' needs it")
+            raise ArgumentError(f"`{name}` is missing; the update rule '{rule}' needs it")
     operands = floats_of_one_type(
-        op,
         query=query,
         key=key,
         value=value,
         decay=decay if "gated" in rule else None,
         beta=beta if "delta" in rule else None,
     )
-    (state,) = floating(op, past_state=past_state)
-    heads = integer(op, "q_num_heads", q_num_heads), integer(op, "kv_num_heads", kv_num_heads)
-    return _linear_attention((*operands, state), heads, float(scale), _window(op, state_window))
+    (state,) = floating(past_state=past_state)
+    heads = integer("q_num_heads", q_num_heads), integer("kv_num_heads", kv_num_heads)
+    return _linear_attention((*operands, state), heads, float(scale), _window(state_window))
 
 
 @jit_if_concrete
 def _linear_attention(operands: tuple[Any, ...], heads: tuple[int, int], scale: float, window: int) -> Any:
-    op, (query, key, value, decay, beta, past) = "linear_attention", operands
-    sizes = standard_sizes.linear_attention(op, query.shape, key.shape, value.shape, *heads, fewer_queries=True)
-    standard_sizes.gates(op, None if decay is None else decay.shape, None if beta is None else beta.shape, sizes)
+    query, key, value, decay, beta, past = operands
+    sizes = standard_sizes.linear_attention(query.shape, key.shape, value.shape, *heads, fewer_queries=True)
+    standard_sizes.gates(None if decay is None else decay.shape, None if beta is None else beta.shape, sizes)
     shape = (window, *sizes.state) if window else sizes.state
     if past is None:
         past = jnp.zeros(shape, query.dtype)
-    must_fit(op, "past_state", past.shape, shape)
+    must_fit("past_state", past.shape, shape)
     if heads[1] > heads[0]:
         by_head = query.reshape(*query.shape[:2], heads[0], sizes.key_size)
         query = jnp.repeat(by_head, heads[1] // heads[0], 2).reshape(key.shape)
@@ -198,21 +195,20 @@ def linear_attention_gate(a: Array, dt_bias: Array, decay_scale: Array, b: Array
     >>> linear_attention_gate(jnp.full((1, 1, 1), 100.0), jnp.ones(1), -jnp.ones(1)).tolist()
     [[[-101.0]]]
     """
-    op = "linear_attention_gate"
-    gates = traced_operands(op, (a,) if b is None else (a, b), "floating-point")
-    gates_of_state = _gate((*gates, *floating(op, dt_bias=dt_bias, decay_scale=decay_scale)))
+    gates = traced_operands((a,) if b is None else (a, b), "floating-point")
+    gates_of_state = _gate((*gates, *floating(dt_bias=dt_bias, decay_scale=decay_scale)))
     return gates_of_state if b is not None else gates_of_state[0]
 
 
 @jit_if_concrete
 def _gate(operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    op, (*gates, shift, factor) = "linear_attention_gate", operands
+    *gates, shift, factor = operands
     work = accumulation_type(*(v.dtype for v in operands))
     a = gates[0].astype(work)
-    biases.last_axis(op, a.shape, dt_bias=shift.shape, decay_scale=factor.shape)
+    biases.last_axis(a.shape, dt_bias=shift.shape, decay_scale=factor.shape)
     shift, factor = (broadcast_to(v.astype(work), a.shape) for v in (shift, factor))
     results = [factor * jnp.logaddexp(a + shift, 0.0)]
     if len(gates) > 1:
-        biases.same(op, a.shape, b=gates[1].shape)
+        biases.same(a.shape, b=gates[1].shape)
         results.append(lax.logistic(gates[1].astype(work)))
     return tuple(v.astype(gates[0].dtype) for v in results)

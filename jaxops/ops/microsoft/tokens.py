@@ -36,16 +36,15 @@ def murmur_hash3(x: AllBits[Array], *, positive: int = 1, seed: int = 0) -> Arra
     >>> murmur_hash3(np.array([1, 2], np.int32), positive=0)
     array([ -68075478, 1085422463], dtype=int32)
     """
-    op = "murmur_hash3"
-    data, start = array(x), integer(op, "seed", seed) & 0xFFFFFFFF
-    kind = np.dtype(np.uint32 if flag(op, "positive", positive) else np.int32)
+    data, start = array(x), integer("seed", seed) & 0xFFFFFFFF
+    kind = np.dtype(np.uint32 if flag("positive", positive) else np.int32)
     if is_string(data):
         hashes = np.empty(data.shape, np.uint32)
         for index, text in np.ndenumerate(data):
             hashes[index] = _hash_of_bytes(str(text).encode(errors="surrogatepass"), start)
         return hashes.view(kind)
     if data.dtype.name not in _HASHED:
-        raise DTypeError(f"{op}: x must be strings or of {', '.join(_HASHED)}, got {describe(data)}")
+        raise DTypeError(f"x must be strings or of {', '.join(_HASHED)}, got {describe(data)}")
     if isinstance(data, np.ndarray):
         halves = np.ascontiguousarray(data).reshape(*data.shape, 1).view(np.uint32)
         with np.errstate(over="ignore"):
@@ -118,42 +117,41 @@ def tokenizer(
     >>> tokenizer(np.array(["a bc", "d"]), mark=0, mincharnum=1, pad_value="#", separators=(" ",)).tolist()
     [['a', 'bc'], ['d', '#']]
     """
-    op = "tokenizer"
     texts = array(x)
     if not isinstance(texts, np.ndarray) or not is_string(texts):
-        raise DTypeError(f"{op}: `x` must be strings, in a NumPy array, but is {describe(texts)}")
+        raise DTypeError(f"`x` must be strings, in a NumPy array, but is {describe(texts)}")
     if texts.ndim not in (1, 2):
-        raise ShapeError(f"{op}: `x` must be (C,) or (N, C), got {describe(texts)}")
+        raise ShapeError(f"`x` must be (C,) or (N, C), got {describe(texts)}")
     if (separators is None) == (tokenexp is None):
-        raise ArgumentError(f"{op}: one of `separators` and `tokenexp` must be given")
-    least = integer(op, "mincharnum", mincharnum, least=1)
+        raise ArgumentError("one of `separators` and `tokenexp` must be given")
+    least = integer("mincharnum", mincharnum, least=1)
     if texts.size == 0:
         return texts.astype(object)
-    rows = [_tokens(op, str(text), least, separators, tokenexp) for text in texts.flat]
+    rows = [_tokens(str(text), least, separators, tokenexp) for text in texts.flat]
     if not any(rows):
         return np.empty((*texts.shape, 0), object)
-    if flag(op, "mark", mark):
+    if flag("mark", mark):
         rows = [["\x02", *row, "\x03"] for row in rows]
     most = max(map(len, rows))
-    bounded_like(op, (*texts.shape, most), texts, object)
+    bounded_like((*texts.shape, most), texts, object)
     table = np.full((len(rows), most), pad_value, object)
     for line, row in zip(table, rows, strict=True):
         line[: len(row)] = row
     return table.reshape(*texts.shape, -1)
 
 
-def _tokens(op: str, text: str, least: int, separators: Sequence[str] | None, tokenexp: str | None) -> list[str]:
+def _tokens(text: str, least: int, separators: Sequence[str] | None, tokenexp: str | None) -> list[str]:
     if tokenexp == "." or list(separators or ()) == [""]:
         return list(text)
     if tokenexp is not None:
-        pattern = compiled(op, "tokenexp", tokenexp, longest=True)
+        pattern = compiled("tokenexp", tokenexp, longest=True)
         matches = [match.group() for match in pattern.finditer(encoded(text))]
         return _long_enough(matches, least)
     pieces = [text]
     for separator in separators or ():
         if not separator:
-            raise ArgumentError(f"{op}: `separators` has an empty string; then it must have no other strings")
-        pattern = compiled(op, "separators", separator, longest=True)
+            raise ArgumentError("`separators` has an empty string; then it must have no other strings")
+        pattern = compiled("separators", separator, longest=True)
         pieces = [part for piece in pieces for part in _long_enough(_cut(encoded(piece), pattern), least)]
     return pieces
 
@@ -183,12 +181,11 @@ def n_gram_repeat_block(input_ids: Array, scores: Array, *, ngram_size: int) -> 
     >>> n_gram_repeat_block(jnp.array([[0, 1, 0]]), jnp.ones((1, 3)), ngram_size=2).tolist()
     [[1.0, -inf, 1.0]]
     """
-    op = "n_gram_repeat_block"
-    ids, (values,) = as_traced(input_ids), floating(op, scores=scores)
-    require(op, "integer", ids)
-    size = integer(op, "ngram_size", ngram_size, least=1)
-    must_fit(op, "input_ids", ids.shape, ("N", "S"))
-    must_fit(op, "scores", values.shape, (ids.shape[0], "V"), reason=", with a row for each of `input_ids`")
+    ids, (values,) = as_traced(input_ids), floating(scores=scores)
+    require("integer", ids)
+    size = integer("ngram_size", ngram_size, least=1)
+    must_fit("input_ids", ids.shape, ("N", "S"))
+    must_fit("scores", values.shape, (ids.shape[0], "V"), reason=", with a row for each of `input_ids`")
     if isinstance(ids.shape[1], int) and ids.shape[1] < size:
         return values
     return _n_gram_repeat_block((ids, values), size)
@@ -227,17 +224,16 @@ def dynamic_time_warping(input: Array, *, size: Static = None) -> jax.Array:
     >>> dynamic_time_warping(jnp.array([[1.0, 1.0, 9.0], [9.0, 9.0, 1.0]])).tolist()
     [[0, 0, 1], [0, 1, 2]]
     """
-    op = "dynamic_time_warping"
-    (cost,) = floating(op, input=input)
-    must_fit(op, "input", cost.shape, ("M", "N"), (1, "M", "N"))
+    (cost,) = floating(input=input)
+    must_fit("input", cost.shape, ("M", "N"), (1, "M", "N"))
     if 0 in cost.shape:
-        raise ShapeError(f"{op}: `input` of {shape_text(cost.shape)} is empty")
+        raise ShapeError(f"`input` of {shape_text(cost.shape)} is empty")
     cost = cost.reshape(cost.shape[-2:])
     if size is not None:
-        return _warping(cost, integer(op, "size", size))[0]
+        return _warping(cost, integer("size", size))[0]
     if isinstance(cost, Tracer):
         problem = "the length of the path depends on `input`, which is traced"
-        raise unbounded(op, problem, "n places, cropped or filled up with -1", input=cost)
+        raise unbounded(problem, "n places, cropped or filled up with -1", input=cost)
     path, length = _warping(cost, sum(cost.shape) - 1)
     return path[:, : int(length)]
 

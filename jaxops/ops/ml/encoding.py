@@ -62,8 +62,7 @@ def label_encoder(
     values = _one("values", candidates)
     if keys.shape != values.shape:
         raise ShapeError(
-            f"label_encoder: {amount(len(keys), 'key')} and {amount(len(values), 'value')} were given; give one "
-            "value per key"
+            f"{amount(len(keys), 'key')} and {amount(len(values), 'value')} were given; give one value per key"
         )
     default = _default(values, default_tensor, default_string, default_int64, default_float)
     x = as_traced(x) if is_symbolic(x) else array(x)
@@ -72,7 +71,7 @@ def label_encoder(
         x = x.astype(object)
     elif x.dtype != (canonical(keys.dtype) if traced else keys.dtype):
         raise DTypeError(
-            f"label_encoder: x is {describe(x)}, but the keys are {'strings' if is_string(keys) else keys.dtype.name}; "
+            f"x is {describe(x)}, but the keys are {'strings' if is_string(keys) else keys.dtype.name}; "
             f"they must have one element type, convert with jaxops.cast"
         )
     keys, values = _holdable(keys, values, x.dtype)
@@ -109,18 +108,17 @@ def category_mapper(
     array([ 6, -1])
     """
     if cats_int64s is None or cats_strings is None:
-        raise SignatureError("category_mapper: give both `cats_int64s` and `cats_strings`")
-    numbers, strings = len(np.atleast_1d(known("category_mapper", "cats_int64s", cats_int64s))), len(cats_strings)
+        raise SignatureError("give both `cats_int64s` and `cats_strings`")
+    numbers, strings = len(np.atleast_1d(known("cats_int64s", cats_int64s))), len(cats_strings)
     if numbers != strings:
         raise ShapeError(
-            f"category_mapper: {amount(numbers, 'integer')} and {amount(strings, 'string')} were given; give the same "
-            "number of both"
+            f"{amount(numbers, 'integer')} and {amount(strings, 'string')} were given; give the same number of both"
         )
     x = array(x)
     if is_string(x):
         return label_encoder(x, keys_strings=cats_strings, values_int64s=cats_int64s, default_int64=default_int64)
     if not is_symbolic(x) and x.dtype != np.int64 and x.dtype != canonical(np.int64):
-        raise DTypeError(f"category_mapper: x is {describe(x)}; it must be strings or int64, convert with jaxops.cast")
+        raise DTypeError(f"x is {describe(x)}; it must be strings or int64, convert with jaxops.cast")
     if x.dtype == np.int32:
         x = as_traced(x)
     return label_encoder(x, keys_int64s=cats_int64s, values_strings=cats_strings, default_string=default_string)
@@ -142,24 +140,23 @@ def one_hot_encoder(
     >>> one_hot_encoder(jnp.array([7, 4]), cats_int64s=[4, 5, 7]).tolist()
     [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
     """
-    op = "one_hot_encoder"
-    lenient = flag(op, "zeros", zeros)
+    lenient = flag("zeros", zeros)
     if (cats_int64s is None) == (cats_strings is None):
-        raise SignatureError(f"{op}: give either `cats_int64s` or `cats_strings`")
+        raise SignatureError("give either `cats_int64s` or `cats_strings`")
     x = array(x)
     if is_string(x) != (cats_int64s is None):
-        raise DTypeError(f"{op}: x is {describe(x)}, so give {'cats_strings' if is_string(x) else 'cats_int64s'}")
+        raise DTypeError(f"x is {describe(x)}, so give {'cats_strings' if is_string(x) else 'cats_int64s'}")
     x = x if is_string(x) else as_traced(x)
-    categories: Any = cats_strings if is_string(x) else ints(op, "cats_int64s", known(op, "cats_int64s", cats_int64s))
+    categories: Any = cats_strings if is_string(x) else ints("cats_int64s", known("cats_int64s", cats_int64s))
     keys, count = np.array(categories, object if is_string(x) else np.int64), len(categories)
     positions = np.arange(count, dtype=np.int32)
     if not is_string(x):
-        require(op, "real numbers", x)
+        require("real numbers", x)
         x = lax.convert_element_type(jnp.trunc(x), x.dtype) if is_float(x.dtype) else x
         keys, positions = _exact(keys, positions, x.dtype)
     numbers = label_encoder(x, keys_tensor=keys, values_tensor=positions, default_tensor=np.array([-1], np.int32))
     if not lenient and isinstance(numbers, np.ndarray) and (numbers < 0).any():
-        raise ArgumentError(f"{op}: {np.asarray(x)[numbers < 0][0]!r} is not a category, and `zeros` is 0")
+        raise ArgumentError(f"{np.asarray(x)[numbers < 0][0]!r} is not a category, and `zeros` is 0")
     numbers = as_traced(numbers)
     rows = jax.nn.one_hot(numbers, count, dtype=np.float32)
     if lenient:
@@ -185,14 +182,14 @@ def _one(name: str, candidates: dict[str, Any]) -> np.ndarray:
     if len(present) != 1:
         listing = ", ".join(f"{name}_{kind}" for kind in (present or candidates))
         problem = "exclude each other" if present else "are all missing"
-        raise SignatureError(f"label_encoder: {listing} {problem}; give one of them")
+        raise SignatureError(f"{listing} {problem}; give one of them")
     ((kind, value),) = present.items()
     attribute = f"{name}_{kind}"
     if kind == "int64s":
-        return np.array(ints("label_encoder", attribute, value), np.int64)
-    vector = known("label_encoder", attribute, value)
+        return np.array(ints(attribute, value), np.int64)
+    vector = known(attribute, value)
     if vector.ndim != 1:
-        raise ShapeError(f"label_encoder: `{attribute}` must be 1-D, got {describe(vector)}")
+        raise ShapeError(f"`{attribute}` must be 1-D, got {describe(vector)}")
     if kind == "tensor":
         return vector.astype(object) if is_string(vector) else vector
     return vector.astype(object if kind == "strings" else np.float32)
@@ -204,14 +201,14 @@ def _default(values: np.ndarray, tensor: Any, string: str, integer: int, number:
         if is_string(values):
             return np.array(string, object)
         value = number if is_float(dtype) else integer
-        return converted("label_encoder: the default", np.asarray(value), dtype)
-    element = known("label_encoder", "default_tensor", tensor)
+        return converted("the default", np.asarray(value), dtype)
+    element = known("default_tensor", tensor)
     if element.size != 1:
-        raise ShapeError(f"label_encoder: `default_tensor` must be one element, got {describe(element)}")
+        raise ShapeError(f"`default_tensor` must be one element, got {describe(element)}")
     element = element.astype(object) if is_string(element) else element
     if element.dtype != dtype:
         raise DTypeError(
-            f"label_encoder: `default_tensor` is {describe(element)}, but the values are "
+            f"`default_tensor` is {describe(element)}, but the values are "
             f"{'strings' if is_string(values) else dtype.name}"
         )
     return element.reshape(())

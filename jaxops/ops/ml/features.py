@@ -42,15 +42,14 @@ def array_feature_extractor(x: Array, y: Array) -> Any:
     >>> array_feature_extractor(jnp.array([[1, 2, 3], [4, 5, 6]]), np.array([2, 0])).tolist()
     [[3, 1], [6, 4]]
     """
-    op = "array_feature_extractor"
     x, y = array(x), array(y)
     if x.ndim == 0:
-        raise ShapeError(f"{op}: x must have at least one axis, but is {describe(x)}")
+        raise ShapeError(f"x must have at least one axis, but is {describe(x)}")
     indices = y.reshape(-1)
     x = x[None] if x.ndim == 1 else x
     if isinstance(x, np.ndarray) and is_string(x) and isinstance(y, jax.Array):
         if not jnp.issubdtype(y.dtype, jnp.integer):
-            raise DTypeError(f"{op}: y is {describe(y)}; the indices must be integers, convert with jaxops.cast")
+            raise DTypeError(f"y is {describe(y)}; the indices must be integers, convert with jaxops.cast")
         positions = np.arange(x.size, dtype=np.int32).reshape(x.shape)
         return ChosenStrings.of(gather(jnp.asarray(positions), indices, axis=-1), x.reshape(-1))
     if isinstance(x, jax.Array) and isinstance(indices, np.ndarray) and _are_few(indices, x.shape[-1]):
@@ -73,15 +72,15 @@ def _columns(x: jax.Array, columns: tuple[int, ...]) -> jax.Array:
     return parts[0] if len(parts) == 1 else lax.concatenate(parts, x.ndim - 1)
 
 
-def _joined_sizes(op: str, sizes: list[Sizes], widths: tuple[int, ...] | None) -> Sizes:
+def _joined_sizes(sizes: list[Sizes], widths: tuple[int, ...] | None) -> Sizes:
     """The sizes (rows, sum of the widths) for matrices with one number of rows. widths: None keeps their own."""
     if widths is not None and len(widths) != len(sizes):
         has = amount(len(widths), "value")
-        raise ShapeError(f"{op}: `inputdimensions` has {has}; it must have {len(sizes)}, one per input")
+        raise ShapeError(f"`inputdimensions` has {has}; it must have {len(sizes)}, one per input")
     for index, size in enumerate(sizes):
         if size[0] != sizes[0][0]:
             must_agree(
-                f"{op}: input {index} of {shape_text(size)} has {size[0]} rows, but the first has {sizes[0][0]}",
+                f"input {index} of {shape_text(size)} has {size[0]} rows, but the first has {sizes[0][0]}",
                 size[:1],
                 sizes[0][:1],
             )
@@ -101,17 +100,16 @@ def feature_vectorizer(x: Sequence[Array], *, inputdimensions: Ints | None = Non
     >>> feature_vectorizer([jnp.array([[1.0]]), jnp.array([[2.0, 3.0]])], inputdimensions=[1, 2]).tolist()
     [[1.0, 2.0, 3.0]]
     """
-    op = "feature_vectorizer"
     if not len(x):
-        raise SignatureError(f"{op}: there are no inputs; at least one is needed")
-    parts = [rows(op, flatten(part) if part.ndim > 2 else part) for part in map(array, x)]
-    widths = None if inputdimensions is None else ints(op, "inputdimensions", inputdimensions)
+        raise SignatureError("there are no inputs; at least one is needed")
+    parts = [rows(flatten(part) if part.ndim > 2 else part) for part in map(array, x)]
+    widths = None if inputdimensions is None else ints("inputdimensions", inputdimensions)
     if widths is not None and min(widths, default=0) < 0:
-        raise ArgumentError(f"{op}: `inputdimensions` is {widths}; numbers of columns must not be negative")
-    sizes = _joined_sizes(op, [part.shape for part in parts], widths)
+        raise ArgumentError(f"`inputdimensions` is {widths}; numbers of columns must not be negative")
+    sizes = _joined_sizes([part.shape for part in parts], widths)
     zero = np.zeros((), np.float32)
     parts = [part.astype(np.float32) for part in parts]
     if widths is not None:
         paddings = [((0, 0, 0), (0, width - part.shape[1], 0)) for part, width in zip(parts, widths, strict=True)]
         parts = [lax.pad(part, zero, padding) for part, padding in zip(parts, paddings, strict=True)]
-    return assert_sizes(op, lax.concatenate(parts, 1), sizes, np.float32)
+    return assert_sizes(lax.concatenate(parts, 1), sizes, np.float32)

@@ -38,9 +38,8 @@ def linear_regressor(
     >>> linear_regressor(jnp.array([[1.0, 2.0]]), coefficients=[10.0, 1.0], intercepts=[0.5]).tolist()
     [[12.5]]
     """
-    op = "linear_regressor"
-    how = one_of(op, "post_transform", post_transform, PostTransform)
-    return transformed(_scores(op, rows(op, x), coefficients, intercepts, integer(op, "targets", targets)), how)
+    how = one_of("post_transform", post_transform, PostTransform)
+    return transformed(_scores(rows(x), coefficients, intercepts, integer("targets", targets)), how)
 
 
 def linear_classifier(
@@ -69,25 +68,24 @@ def linear_classifier(
     >>> linear_classifier(jnp.array([[2.0]]), coefficients=[1.0, -1.0], classlabels_ints=[7, 8])[0].tolist()
     [7]
     """
-    op = "linear_classifier"
-    how = one_of(op, "post_transform", post_transform, PostTransform)
-    labels = class_labels(op, classlabels_ints=classlabels_ints, classlabels_strings=classlabels_strings)
-    x = rows(op, x)
-    scores = _scores(op, x, coefficients, intercepts, None)
+    how = one_of("post_transform", post_transform, PostTransform)
+    labels = class_labels(classlabels_ints=classlabels_ints, classlabels_strings=classlabels_strings)
+    x = rows(x)
+    scores = _scores(x, coefficients, intercepts, None)
     targets = scores.shape[1]
     if targets == 1:
         chosen = choose(decided(labels), (scores[:, 0] > 0).astype(np.int32))
         return chosen, two_scores(scores[:, 0], how, opposite=False) if labels.size == 2 else transformed(scores, how)
-    sizes_of.one_each(op, "classlabels", labels.size, targets, "target")
+    sizes_of.one_each("classlabels", labels.size, targets, "target")
     return choose(labels, jnp.argmax(scores, 1).astype(np.int32)), transformed(scores, how)
 
 
-def _scores(op: str, x: jax.Array, coefficients: Any, intercepts: Any, targets: int | None) -> Any:
-    weights, added = numbers(op, "coefficients", coefficients), numbers(op, "intercepts", intercepts)
+def _scores(x: jax.Array, coefficients: Any, intercepts: Any, targets: int | None) -> Any:
+    weights, added = numbers("coefficients", coefficients), numbers("intercepts", intercepts)
     if targets is None and added.size:
         targets = added.size
-    sizes = sizes_of.weights(op, weights.size, targets, x.shape[1], x.shape)
+    sizes = sizes_of.weights(weights.size, targets, x.shape[1], x.shape)
     if added.size:
-        sizes_of.one_each(op, "intercepts", added.size, sizes[0], "target")
+        sizes_of.one_each("intercepts", added.size, sizes[0], "target")
     products = jnp.matmul(x.astype(np.float32), weights.reshape(sizes).T, precision=lax.Precision.HIGHEST)
     return products + jnp.broadcast_to(added, products.shape) if added.size else products

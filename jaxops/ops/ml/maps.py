@@ -37,10 +37,10 @@ def zip_map(
     >>> zip_map(jnp.array([[0.25, 0.75]]), classlabels_strings=["no", "yes"])
     [{'no': 0.25, 'yes': 0.75}]
     """
-    labels = class_labels("zip_map", classlabels_int64s=classlabels_int64s, classlabels_strings=classlabels_strings)
-    x = rows("zip_map", x)
+    labels = class_labels(classlabels_int64s=classlabels_int64s, classlabels_strings=classlabels_strings)
+    x = rows(x)
     if x.shape[1] != labels.size:
-        raise ShapeError(f"zip_map: x of {x.shape} has {x.shape[1]} columns, but there are {labels.size} labels")
+        raise ShapeError(f"x of {x.shape} has {x.shape[1]} columns, but there are {labels.size} labels")
     return ZippedMaps.of(x, labels)
 
 
@@ -57,12 +57,11 @@ def dict_vectorizer(
     >>> dict_vectorizer({"a": 4.0, "c": 8.0}, string_vocabulary=["a", "c", "b", "z"]).tolist()
     [4.0, 8.0, 0.0, 0.0]
     """
-    op = "dict_vectorizer"
-    vocabulary = class_labels(op, int64_vocabulary=int64_vocabulary, string_vocabulary=string_vocabulary).tolist()
+    vocabulary = class_labels(int64_vocabulary=int64_vocabulary, string_vocabulary=string_vocabulary).tolist()
     unknown = [key for key in x if key not in vocabulary]
     if unknown:
-        raise ArgumentError(f"{op}: the key {unknown[0]!r} is not in the vocabulary")
-    values = _values(op, list(x.values()))
+        raise ArgumentError(f"the key {unknown[0]!r} is not in the vocabulary")
+    values = _values(list(x.values()))
     return _placed(values, [vocabulary.index(key) for key in x], len(vocabulary), "")
 
 
@@ -82,20 +81,19 @@ def cast_map(
     >>> cast_map({3: 1.5, 1: 2.5}, map_form="SPARSE", max_map=4).tolist()
     [[0.0, 2.5, 0.0, 1.5]]
     """
-    op = "cast_map"
-    one_of(op, "cast_to", cast_to, CastTo)
-    size = integer(op, "max_map", max_map)
+    one_of("cast_to", cast_to, CastTo)
+    size = integer("max_map", max_map)
     keys = sorted(x)
-    values = _cast(op, _values(op, [x[key] for key in keys]), cast_to)
-    if one_of(op, "map_form", map_form, MapForm) == "DENSE":
+    values = _cast(_values([x[key] for key in keys]), cast_to)
+    if one_of("map_form", map_form, MapForm) == "DENSE":
         return values[None]
     outside = [key for key in keys if not 0 <= key < size]
     if outside:
-        raise ArgumentError(f"{op}: the key {outside[0]} is outside of [0, {size}), where {size} is `max_map`")
+        raise ArgumentError(f"the key {outside[0]} is outside of [0, {size}), where {size} is `max_map`")
     return _placed(values, keys, size, "0.f")[None]
 
 
-def _values(op: str, values: list[Any]) -> Array:
+def _values(values: list[Any]) -> Array:
     """Values of one type as a vector: NumPy's unless one is traced."""
     parts = [array(np.float32(v) if isinstance(v, float) else v).reshape(()) for v in values]
     kinds = {"string" if is_string(v) else v.dtype.name for v in parts}
@@ -103,7 +101,7 @@ def _values(op: str, values: list[Any]) -> Array:
         parts = [as_traced(v) for v in parts]
         kinds = {v.dtype.name for v in parts}
     if len(kinds) > 1:
-        raise DTypeError(f"{op}: the values of the map must have one type, got {', '.join(sorted(kinds))}")
+        raise DTypeError(f"the values of the map must have one type, got {', '.join(sorted(kinds))}")
     if not parts:
         return np.zeros(0, np.float32)
     if kinds == {"string"}:
@@ -120,14 +118,14 @@ def _placed(values: Array, positions: list[int], size: int, missing: str) -> Any
     return vector
 
 
-def _cast(op: str, values: Array, to: CastTo) -> Array:
+def _cast(values: Array, to: CastTo) -> Array:
     strings = isinstance(values, np.ndarray) and values.dtype == object
     if to == "TO_STRING":
-        return values if strings else np.array([f"{v:f}" for v in known(op, "x", values)], object)
+        return values if strings else np.array([f"{v:f}" for v in known("x", values)], object)
     dtype = np.dtype(np.float32 if to == "TO_FLOAT" else np.int64)
     if not strings:
         return values.astype(canonical(dtype) if isinstance(values, jax.Array) else dtype)
     try:
         return np.array([float(v) if to == "TO_FLOAT" else int(v) for v in values], dtype)
     except ValueError as error:
-        raise ArgumentError(f"{op}: {error}") from error
+        raise ArgumentError(f"{error}") from error

@@ -37,8 +37,8 @@ def scaler(x: Array, *, offset: Sequence[float] | None = None, scale: Sequence[f
     >>> scaler(jnp.array([[1.0, 2.0]]), offset=[1.0], scale=[10.0, 20.0]).tolist()
     [[0.0, 20.0]]
     """
-    x = _real("scaler", x)
-    return _scaled((x, _per_feature("scaler", "offset", offset, x), _per_feature("scaler", "scale", scale, x)))
+    x = _real(x)
+    return _scaled((x, _per_feature("offset", offset, x), _per_feature("scale", scale, x)))
 
 
 @operator(kind="normalization", precision="float32")
@@ -55,9 +55,9 @@ def normalizer(x: Array, *, norm: Norm = "MAX") -> jax.Array:
     >>> normalizer(jnp.array([[3.0, -4.0]]), norm="L2").tolist()
     [[0.6000000238418579, -0.800000011920929]]
     """
-    how = one_of("normalizer", "norm", norm, Norm)
-    x = _real("normalizer", x)
-    sizes_of.vector_or_matrix("normalizer", x.shape)
+    how = one_of("norm", norm, Norm)
+    x = _real(x)
+    sizes_of.vector_or_matrix(x.shape)
     return _normalized(x, how)
 
 
@@ -81,24 +81,22 @@ def imputer(
     >>> imputer(jnp.array([[1.0, jnp.nan]]), imputed_value_floats=[5.0], replaced_value_float=float("nan")).tolist()
     [[1.0, 5.0]]
     """
-    x = _real("imputer", x)
+    x = _real(x)
     floats = is_float(x.dtype)
     kind, other = ("floats", "int64s") if floats else ("int64s", "floats")
     candidates = {"floats": imputed_value_floats, "int64s": imputed_value_int64s}
     if candidates[kind] is None or candidates[other] is not None:
-        raise SignatureError(f"imputer: x is {x.dtype.name}, so give imputed_value_{kind}, and only that")
+        raise SignatureError(f"x is {x.dtype.name}, so give imputed_value_{kind}, and only that")
     name = f"imputed_value_{kind}"
     imputed: Any = candidates[kind]
-    values = (
-        np.asarray(known("imputer", name, imputed), np.float32) if floats else np.array(ints("imputer", name, imputed))
-    )
-    sizes_of.per_feature("imputer", name, values.size, x.shape)
-    values = converted(f"imputer: `{name}`", values, x.dtype)
+    values = np.asarray(known(name, imputed), np.float32) if floats else np.array(ints(name, imputed))
+    sizes_of.per_feature(name, values.size, x.shape)
+    values = converted(f"`{name}`", values, x.dtype)
     if floats:
         replaced = np.float32(replaced_value_float)
         is_replaced = x != x if np.isnan(replaced) else x == jnp.asarray(replaced, x.dtype)
     else:
-        old = integer("imputer", "replaced_value_int64", replaced_value_int64)
+        old = integer("replaced_value_int64", replaced_value_int64)
         limits = jnp.iinfo(x.dtype)
         if not limits.min <= old <= limits.max:
             return x
@@ -116,7 +114,7 @@ def binarizer(x: Array, *, threshold: float = 0.0) -> jax.Array:
     >>> binarizer(jnp.array([0.5, 1.5, 2.5]), threshold=1.5).tolist()
     [0.0, 0.0, 1.0]
     """
-    x = _real("binarizer", x)
+    x = _real(x)
     limit = float(np.float32(threshold))
     if is_float(x.dtype):
         above = x > jnp.asarray(limit, x.dtype)
@@ -132,19 +130,19 @@ def binarizer(x: Array, *, threshold: float = 0.0) -> jax.Array:
     return above.astype(x.dtype)
 
 
-def _real(op: str, x: Any) -> jax.Array:
+def _real(x: Any) -> jax.Array:
     x = as_traced(x)
-    require(op, "real numbers", x)
+    require("real numbers", x)
     return x
 
 
-def _per_feature(op: str, name: str, values: Any, x: jax.Array) -> np.ndarray | None:
+def _per_feature(name: str, values: Any, x: jax.Array) -> np.ndarray | None:
     if values is None:
         return None
-    numbers = np.asarray(known(op, name, values), np.float32).reshape(-1)
-    sizes_of.per_feature(op, name, numbers.size, x.shape)
+    numbers = np.asarray(known(name, values), np.float32).reshape(-1)
+    sizes_of.per_feature(name, numbers.size, x.shape)
     if not numbers.size:
-        raise ArgumentError(f"{op}: `{name}` is empty; leave it out, or give values")
+        raise ArgumentError(f"`{name}` is empty; leave it out, or give values")
     return numbers.astype(_work(x.dtype)) if x.ndim else numbers[0].astype(_work(x.dtype))
 
 

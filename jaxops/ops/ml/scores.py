@@ -19,30 +19,30 @@ from jaxops.static import known
 PostTransform = Literal["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"]
 
 
-def rows(op: str, x: Any) -> jax.Array:
+def rows(x: Any) -> jax.Array:
     """Real numbers as (rows, features); one axis is one row."""
     x = as_traced(x)
-    require(op, "real numbers", x)
-    return x.reshape(vector_or_matrix(op, x.shape))
+    require("real numbers", x)
+    return x.reshape(vector_or_matrix(x.shape))
 
 
-def numbers(op: str, name: str, values: Any) -> np.ndarray:
+def numbers(name: str, values: Any) -> np.ndarray:
     """A static list of floats as a vector; empty for None."""
-    return np.asarray(known(op, name, () if values is None else values), np.float32).reshape(-1)
+    return np.asarray(known(name, () if values is None else values), np.float32).reshape(-1)
 
 
-def class_labels(op: str, **attributes: Any) -> np.ndarray:
+def class_labels(**attributes: Any) -> np.ndarray:
     """The labels of the classes: int64, or strings in an object array. `attributes` are the attributes of both
     kinds.
     """
     present = {name: values for name, values in attributes.items() if values is not None and np.size(values)}
     if len(present) != 1:
         problem = "exclude each other" if present else "are both missing"
-        raise SignatureError(f"{op}: {' and '.join(attributes)} {problem}; give one of them")
+        raise SignatureError(f"{' and '.join(attributes)} {problem}; give one of them")
     ((name, values),) = present.items()
     if "string" in name:
         return np.asarray(values, object)
-    return np.array(ints(op, name, values), np.int64)
+    return np.array(ints(name, values), np.int64)
 
 
 def choose(labels: np.ndarray, positions: jax.Array) -> Any:

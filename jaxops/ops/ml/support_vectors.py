@@ -45,18 +45,17 @@ def svm_regressor(
     >>> svm_regressor(jnp.array([[1.0, 2.0]]), coefficients=[2.0, 3.0], rho=[0.5]).tolist()
     [[8.5]]
     """
-    op = "svm_regressor"
-    how = one_of(op, "post_transform", post_transform, PostTransform)
-    kernel = one_of(op, "kernel_type", kernel_type, Kernel)
-    single = flag(op, "one_class", one_class)
-    count = integer(op, "n_supports", n_supports)
-    x = rows(op, x).astype(np.float32)
-    weights, added = numbers(op, "coefficients", coefficients), numbers(op, "rho", rho)
-    sizes_of.one_each(op, "rho", added.size, 1, "target")
+    how = one_of("post_transform", post_transform, PostTransform)
+    kernel = one_of("kernel_type", kernel_type, Kernel)
+    single = flag("one_class", one_class)
+    count = integer("n_supports", n_supports)
+    x = rows(x).astype(np.float32)
+    weights, added = numbers("coefficients", coefficients), numbers("rho", rho)
+    sizes_of.one_each("rho", added.size, 1, "target")
     if count:
-        sizes_of.one_each(op, "coefficients", weights.size, count, "support vector")
-        x = _kernel(op, x, _vectors(op, x, support_vectors, count), kernel, numbers(op, "kernel_params", kernel_params))
-    sizes = sizes_of.weights(op, weights.size, 1, x.shape[1], x.shape)
+        sizes_of.one_each("coefficients", weights.size, count, "support vector")
+        x = _kernel(x, _vectors(x, support_vectors, count), kernel, numbers("kernel_params", kernel_params))
+    sizes = sizes_of.weights(weights.size, 1, x.shape[1], x.shape)
     scores = _matmul(x, weights.reshape(sizes).T) + added[0]
     if single:
         return jnp.where(scores > 0, jnp.ones_like(scores), -jnp.ones_like(scores))
@@ -98,33 +97,32 @@ def svm_classifier(
     >>> labels.tolist(), scores.tolist()
     ([5, 6], [[2.0, 1.0, -3.0], [0.0, 3.0, -3.0]])
     """
-    op = "svm_classifier"
-    how = one_of(op, "post_transform", post_transform, PostTransform)
-    kernel = one_of(op, "kernel_type", kernel_type, Kernel)
-    labels = class_labels(op, classlabels_ints=classlabels_ints, classlabels_strings=classlabels_strings)
-    x = rows(op, x).astype(np.float32)
-    classes, counts = labels.size, ints(op, "vectors_per_class", () if vectors_per_class is None else vectors_per_class)
-    weights, added = numbers(op, "coefficients", coefficients), numbers(op, "rho", rho)
+    how = one_of("post_transform", post_transform, PostTransform)
+    kernel = one_of("kernel_type", kernel_type, Kernel)
+    labels = class_labels(classlabels_ints=classlabels_ints, classlabels_strings=classlabels_strings)
+    x = rows(x).astype(np.float32)
+    classes, counts = labels.size, ints("vectors_per_class", () if vectors_per_class is None else vectors_per_class)
+    weights, added = numbers("coefficients", coefficients), numbers("rho", rho)
     if not sum(counts):
-        sizes = sizes_of.weights(op, weights.size, classes, x.shape[1], x.shape)
-        sizes_of.at_least(op, "rho", added.size, 1)
+        sizes = sizes_of.weights(weights.size, classes, x.shape[1], x.shape)
+        sizes_of.at_least("rho", added.size, 1)
         scores = _matmul(x, weights.reshape(sizes).T) + added[0]
         return choose(labels, _greatest(scores, not (weights < 0).any())), transformed(scores, how)
-    sizes_of.one_each(op, "vectors_per_class", len(counts), classes, "class")
+    sizes_of.one_each("vectors_per_class", len(counts), classes, "class")
     total, first, second = sum(counts), *np.triu_indices(classes, 1)
-    sizes_of.one_each(op, "coefficients", weights.size, (classes - 1) * total, "support vector and other class")
-    sizes_of.one_each(op, "rho", added.size, len(first), "pair of classes")
-    vectors = _vectors(op, x, support_vectors, total)
-    kernels = _kernel(op, x, vectors, kernel, numbers(op, "kernel_params", kernel_params))
+    sizes_of.one_each("coefficients", weights.size, (classes - 1) * total, "support vector and other class")
+    sizes_of.one_each("rho", added.size, len(first), "pair of classes")
+    vectors = _vectors(x, support_vectors, total)
+    kernels = _kernel(x, vectors, kernel, numbers("kernel_params", kernel_params))
     scores = _matmul(kernels, _pairs(weights.reshape(classes - 1, total), counts, first, second))
     scores = scores + jnp.broadcast_to(added, scores.shape)
     wins = (scores > 0).astype(np.int32)
     ayes, noes = (np.eye(classes, dtype=np.int32)[side] for side in (first, second))
     label = choose(labels, jnp.argmax(jnp.matmul(wins, ayes) + jnp.matmul(1 - wins, noes), 1).astype(np.int32))
-    slope, shift = numbers(op, "prob_a", prob_a), numbers(op, "prob_b", prob_b)
+    slope, shift = numbers("prob_a", prob_a), numbers("prob_b", prob_b)
     if slope.size or shift.size:
         for name, parameters in (("prob_a", slope), ("prob_b", shift)):
-            sizes_of.one_each(op, name, parameters.size, len(first), "pair of classes")
+            sizes_of.one_each(name, parameters.size, len(first), "pair of classes")
         return label, transformed(_coupled(scores, slope, shift, classes, first, second), how)
     if len(first) == 1:
         return label, two_scores(scores[:, 0], how, opposite=how == "NONE")
@@ -135,16 +133,16 @@ def _matmul(x: Any, weights: Any) -> Any:
     return jnp.matmul(x, weights, precision=lax.Precision.HIGHEST)
 
 
-def _vectors(op: str, x: jax.Array, values: Any, count: int) -> np.ndarray:
+def _vectors(x: jax.Array, values: Any, count: int) -> np.ndarray:
     """The support vectors as (vectors, features)."""
-    numbers_of_vectors = numbers(op, "support_vectors", values)
-    return numbers_of_vectors.reshape(sizes_of.weights(op, numbers_of_vectors.size, count, x.shape[1], x.shape))
+    numbers_of_vectors = numbers("support_vectors", values)
+    return numbers_of_vectors.reshape(sizes_of.weights(numbers_of_vectors.size, count, x.shape[1], x.shape))
 
 
-def _kernel(op: str, x: Any, vectors: np.ndarray, kernel: Kernel, params: np.ndarray) -> Any:
+def _kernel(x: Any, vectors: np.ndarray, kernel: Kernel, params: np.ndarray) -> Any:
     """The kernels between rows and vectors: (rows, vectors)."""
     if params.size:
-        sizes_of.one_each(op, "kernel_params", params.size, 3, "parameter (gamma, coef0, degree)")
+        sizes_of.one_each("kernel_params", params.size, 3, "parameter (gamma, coef0, degree)")
     gamma, shift, degree = params if params.size else np.zeros(3, np.float32)
     if kernel == "RBF":
         # From the differences: |x|² + |v|² - 2 x·v would lose digits by cancellation.

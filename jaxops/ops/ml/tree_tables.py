@@ -76,13 +76,13 @@ class Trees(NamedTuple):
     tree_leaves: np.ndarray
 
 
-def build(op: str, branches: Branches, roots: np.ndarray, leaves: int, dtype: Any, features: Any) -> Trees:
+def build(branches: Branches, roots: np.ndarray, leaves: int, dtype: Any, features: Any) -> Trees:
     """The tables for rows of this dtype and number of features. Raises ArgumentError for nodes that do not form
     trees.
     """
     nodes = _plain(branches, leaves)
     if nodes.features.size:
-        sizes_of.in_range(op, "nodes_featureids", nodes.features.min(), nodes.features.max(), features, "features")
+        sizes_of.in_range("nodes_featureids", nodes.features.min(), nodes.features.max(), features, "features")
     kinds, turned = _KIND[nodes.modes], _TURNED[nodes.modes]
     # NaN is unequal to everything, and neither less nor greater.
     nan = np.where(nodes.missing_true | (turned.astype(bool) & (kinds == EQ)), nodes.true, nodes.false)
@@ -99,7 +99,7 @@ def build(op: str, branches: Branches, roots: np.ndarray, leaves: int, dtype: An
     children = np.empty((leaves + len(yes), 3), np.int32)
     children[:leaves] = np.arange(leaves)[:, None]
     children[leaves:, 0], children[leaves:, 1], children[leaves:, 2] = yes, no, nan
-    depth, trees, leaves_of_trees = _walk(op, children, roots, leaves)
+    depth, trees, leaves_of_trees = _walk(children, roots, leaves)
     if dtype.itemsize < 4:
         splits = splits.astype(np.float32 if is_float(dtype) else np.int32)
     words = np.ascontiguousarray(splits).view(np.int32).reshape(len(kinds), splits.itemsize // 4)
@@ -176,7 +176,7 @@ def _exact(kinds: Any, splits: np.ndarray, dtype: Any) -> tuple[np.ndarray, np.n
     return np.where(equal, EQ, LEQ), thresholds, never, always
 
 
-def _walk(op: str, children: np.ndarray, roots: np.ndarray, leaves: int) -> tuple[int, np.ndarray, np.ndarray]:
+def _walk(children: np.ndarray, roots: np.ndarray, leaves: int) -> tuple[int, np.ndarray, np.ndarray]:
     """The depth, and all pairs of a tree and a leaf that it may reach."""
     count, depth = len(children), 0
     yes, no, nan = children.T
@@ -198,7 +198,7 @@ def _walk(op: str, children: np.ndarray, roots: np.ndarray, leaves: int) -> tupl
             tree, node = np.divmod(np.unique(tree * count + node), count)
         depth += node.size > 0
         if depth > count:
-            raise ArgumentError(f"{op}: the nodes of tree {tree[0]} form a cycle")
+            raise ArgumentError(f"the nodes of tree {tree[0]} form a cycle")
     if not leaf_trees:
         return depth, tree, node
     tree, node = np.concatenate(leaf_trees), np.concatenate(tree_leaves)

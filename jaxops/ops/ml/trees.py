@@ -66,12 +66,11 @@ def tree_ensemble(
     ... ).tolist()
     [[1.0], [2.0]]
     """
-    op = "tree_ensemble"
-    aggregate = _choice(op, "aggregate_function", aggregate_function, AGGREGATES)
-    how = _choice(op, "post_transform", post_transform, TRANSFORMS)
-    x = rows(op, x)
+    aggregate = _choice("aggregate_function", aggregate_function, AGGREGATES)
+    how = _choice("post_transform", post_transform, TRANSFORMS)
+    x = rows(x)
     if not is_float(x.dtype):
-        raise DTypeError(f"{op}: x must be floats, got {describe(x)}; convert with jaxops.cast")
+        raise DTypeError(f"x must be floats, got {describe(x)}; convert with jaxops.cast")
     nodes = {
         "nodes_featureids": nodes_featureids,
         "nodes_modes": nodes_modes,
@@ -82,25 +81,25 @@ def tree_ensemble(
         "nodes_missing_value_tracks_true": nodes_missing_value_tracks_true,
     }
     leaves = {"leaf_targetids": leaf_targetids, "leaf_weights": leaf_weights}
-    trees, votes = joined(op, x, nodes, nodes_splits, membership_values, leaves, tree_roots)
-    outputs = _outputs(op, "leaf_targetids", votes.targets, n_targets)
+    trees, votes = joined(x, nodes, nodes_splits, membership_values, leaves, tree_roots)
+    outputs = _outputs("leaf_targetids", votes.targets, n_targets)
     totals, _ = combined(trees, votes, x, outputs, aggregate)
     return transformed(totals, how).astype(x.dtype)
 
 
-def _choice(op: str, name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
+def _choice(name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
     """An enumerated attribute that is a number."""
-    number = integer(op, name, value)
+    number = integer(name, value)
     if not 0 <= number < len(allowed):
         listing = ", ".join(f"{i} ({word})" for i, word in enumerate(allowed))
-        raise ArgumentError(f"{op}: `{name}` is {number}; it must be one of {listing}")
+        raise ArgumentError(f"`{name}` is {number}; it must be one of {listing}")
     return allowed[number]
 
 
-def _outputs(op: str, name: str, targets: np.ndarray, declared: int | None) -> int:
+def _outputs(name: str, targets: np.ndarray, declared: int | None) -> int:
     """The number of targets; without one, as many as there are votes for."""
-    count = int(targets.max(initial=-1)) + 1 if declared is None else integer(op, "n_targets", declared, least=0)
-    in_range(op, name, targets, count, "targets")
+    count = int(targets.max(initial=-1)) + 1 if declared is None else integer("n_targets", declared, least=0)
+    in_range(name, targets, count, "targets")
     return count
 
 
@@ -153,10 +152,9 @@ def tree_ensemble_regressor(
     ... ).tolist()
     [[1.0], [2.0]]
     """
-    op = "tree_ensemble_regressor"
-    how = one_of(op, "post_transform", post_transform, PostTransform)
-    aggregate = one_of(op, "aggregate_function", aggregate_function, Aggregate)
-    x = rows(op, x)
+    how = one_of("post_transform", post_transform, PostTransform)
+    aggregate = one_of("aggregate_function", aggregate_function, Aggregate)
+    x = rows(x)
     nodes = {
         "nodes_nodeids": nodes_nodeids,
         "nodes_treeids": nodes_treeids,
@@ -166,14 +164,14 @@ def tree_ensemble_regressor(
         "nodes_missing_value_tracks_true": nodes_missing_value_tracks_true,
     }
     leaves = {"target_ids": target_ids, "target_nodeids": target_nodeids, "target_treeids": target_treeids}
-    values = either(op, "nodes_values", nodes_values, nodes_values_as_tensor)
-    weights = either(op, "target_weights", target_weights, target_weights_as_tensor)
-    trees, votes = numbered(op, x, nodes, nodes_modes, values, leaves, weights)
-    outputs = _outputs(op, "target_ids", votes.targets, n_targets)
+    values = either("nodes_values", nodes_values, nodes_values_as_tensor)
+    weights = either("target_weights", target_weights, target_weights_as_tensor)
+    trees, votes = numbered(x, nodes, nodes_modes, values, leaves, weights)
+    outputs = _outputs("target_ids", votes.targets, n_targets)
     totals, _ = combined(trees, votes, x, outputs, aggregate)
-    base = either(op, "base_values", base_values, base_values_as_tensor)
+    base = either("base_values", base_values, base_values_as_tensor)
     if base.size:
-        linear.one_each(op, "base_values", base.size, outputs, "target")
+        linear.one_each("base_values", base.size, outputs, "target")
         totals = totals + jnp.broadcast_to(base.astype(totals.dtype), totals.shape)
     return transformed(totals, how).astype(np.float32)
 
@@ -233,10 +231,9 @@ def tree_ensemble_classifier(
     >>> labels.tolist(), scores.tolist()
     ([3, 7], [[1.0, 0.0], [0.0, 1.0]])
     """
-    op = "tree_ensemble_classifier"
-    how = one_of(op, "post_transform", post_transform, PostTransform)
-    labels = class_labels(op, classlabels_int64s=classlabels_int64s, classlabels_strings=classlabels_strings)
-    x = rows(op, x)
+    how = one_of("post_transform", post_transform, PostTransform)
+    labels = class_labels(classlabels_int64s=classlabels_int64s, classlabels_strings=classlabels_strings)
+    x = rows(x)
     nodes = {
         "nodes_nodeids": nodes_nodeids,
         "nodes_treeids": nodes_treeids,
@@ -246,19 +243,19 @@ def tree_ensemble_classifier(
         "nodes_missing_value_tracks_true": nodes_missing_value_tracks_true,
     }
     leaves = {"class_ids": class_ids, "class_nodeids": class_nodeids, "class_treeids": class_treeids}
-    values = either(op, "nodes_values", nodes_values, nodes_values_as_tensor)
-    weights = either(op, "class_weights", class_weights, class_weights_as_tensor)
-    trees, votes = numbered(op, x, nodes, nodes_modes, values, leaves, weights)
+    values = either("nodes_values", nodes_values, nodes_values_as_tensor)
+    weights = either("class_weights", class_weights, class_weights_as_tensor)
+    trees, votes = numbered(x, nodes, nodes_modes, values, leaves, weights)
     classes = labels.size
-    in_range(op, "class_ids", votes.targets, classes, "classes")
+    in_range("class_ids", votes.targets, classes, "classes")
     scores, voted = combined(trees, votes, x, classes, "SUM")
-    base = either(op, "base_values", base_values, base_values_as_tensor).astype(scores.dtype)
+    base = either("base_values", base_values, base_values_as_tensor).astype(scores.dtype)
     voters = np.unique(votes.targets)
     if classes <= 2 and len(voters) <= 1 and base.size <= 1:
         chosen, scores = _of_two(scores, base, how, int(voters.sum()), not (votes.weights < 0).any())
         return choose(decided(labels), chosen.astype(np.int32)), scores.astype(np.float32)
     if base.size:
-        linear.one_each(op, "base_values", base.size, classes, "class")
+        linear.one_each("base_values", base.size, classes, "class")
         scores, voted = scores + jnp.broadcast_to(base, scores.shape), jnp.ones_like(voted)
     position = jnp.argmax(jnp.where(voted, scores, jnp.full_like(scores, -np.inf)), 1)
     return choose(labels, position.astype(np.int32)), transformed(scores, how).astype(np.float32)

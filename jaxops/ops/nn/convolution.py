@@ -68,11 +68,11 @@ def conv(
     (1, 2, 3, 3)
     """
     attributes = (
-        options("conv", auto_pad, pads, strides, dilations),
-        integer("conv", "group", group),
-        integers("conv", "kernel_shape", kernel_shape),
+        options(auto_pad, pads, strides, dilations),
+        integer("group", group),
+        integers("kernel_shape", kernel_shape),
     )
-    return _conv(_operands("conv", x, w, b), *attributes)
+    return _conv(_operands(x, w, b), *attributes)
 
 
 def conv_transpose(
@@ -104,26 +104,25 @@ def conv_transpose(
     >>> conv_transpose(jnp.ones((1, 1, 3, 3)), jnp.ones((1, 2, 3, 3)), strides=(2, 2)).shape
     (1, 2, 7, 7)
     """
-    op = "conv_transpose"
     return _conv_transpose(
-        _operands(op, x, w, b),
-        options(op, auto_pad, pads, strides, dilations),
-        integer(op, "group", group),
-        integers(op, "kernel_shape", kernel_shape),
-        integers(op, "output_padding", output_padding),
-        integers(op, "output_shape", output_shape),
+        _operands(x, w, b),
+        options(auto_pad, pads, strides, dilations),
+        integer("group", group),
+        integers("kernel_shape", kernel_shape),
+        integers("output_padding", output_padding),
+        integers("output_shape", output_shape),
     )
 
 
-def _operands(op: str, x: Array, w: Array, b: Array | None) -> tuple[jax.Array, ...]:
+def _operands(x: Array, w: Array, b: Array | None) -> tuple[jax.Array, ...]:
     values = (x, w) if b is None else (x, w, b)
-    return tuple(as_traced(v) for v in unify(op, values, ("x ", "w ", "b ")[: len(values)]))
+    return tuple(as_traced(v) for v in unify(values, ("x ", "w ", "b ")[: len(values)]))
 
 
 @jit_if_concrete
 def _conv(operands: tuple[jax.Array, ...], options: Options, group: int, kernel_shape: Sizes | None) -> jax.Array:
     x, w, *b = operands
-    return add_bias("conv", convolved("conv", x, w, options, group, kernel_shape), b)
+    return add_bias(convolved(x, w, options, group, kernel_shape), b)
 
 
 @jit_if_concrete
@@ -135,12 +134,11 @@ def _conv_transpose(
     output_padding: Sizes | None,
     output_shape: Sizes | None,
 ) -> jax.Array:
-    op = "conv_transpose"
     x, w, *b = operands
-    sizes = sizes_of.spatial(op, x.shape)
-    sizes_of.transposed_channels(op, x.shape, w.shape, group)
-    shape = sizes_of.kernel_of(op, w.shape, kernel_shape)
-    windows = sizes_of.transposed(op, sizes, shape, options, output_padding, output_shape)
+    sizes = sizes_of.spatial(x.shape)
+    sizes_of.transposed_channels(x.shape, w.shape, group)
+    shape = sizes_of.kernel_of(w.shape, kernel_shape)
+    windows = sizes_of.transposed(sizes, shape, options, output_padding, output_shape)
 
     static_sizes = all(isinstance(d, int) and d > 0 for d in (*x.shape[1:], *windows.sizes)) and 0 not in w.shape
     if group == 1 and {*x.shape[2:], *windows.dilations} == {1}:
@@ -149,8 +147,8 @@ def _conv_transpose(
         y = strided(x, w, windows=windows, group=group)
     else:
         y = _with_reversed(x, w, windows, group)
-    y = assert_sizes(op, y, (x.shape[0], w.shape[1] * group, *windows.sizes), x.dtype)
-    return add_bias(op, y, b)
+    y = assert_sizes(y, (x.shape[0], w.shape[1] * group, *windows.sizes), x.dtype)
+    return add_bias(y, b)
 
 
 def _of_one_element(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:

@@ -65,34 +65,33 @@ def deform_conv(
     >>> deform_conv(jnp.array([[[0.0, 2.0, 4.0]]]), jnp.ones((1, 1, 1)), jnp.full((1, 1, 3), 0.5)).tolist()
     [[[1.0, 3.0, 2.0]]]
     """
-    op = "deform_conv"
     operands = {"x": x, "w": w, "offset": offset, "b": b, "mask": mask}
     present = {f"{name} ": v for name, v in operands.items() if v is not None}
-    unify(op, tuple(present.values()), tuple(present))
+    unify(tuple(present.values()), tuple(present))
     how = _How(
-        options(op, "NOTSET", pads, strides, dilations),
-        integer(op, "group", group),
-        integer(op, "offset_group", offset_group, least=1),
-        integers(op, "kernel_shape", kernel_shape),
-        one_of(op, "border", border, Border),
+        options("NOTSET", pads, strides, dilations),
+        integer("group", group),
+        integer("offset_group", offset_group, least=1),
+        integers("kernel_shape", kernel_shape),
+        one_of("border", border, Border),
     )
-    return _deform_conv(floating(op, **operands), how)
+    return _deform_conv(floating(**operands), how)
 
 
 @jit_if_concrete
 def _deform_conv(operands: tuple[Any, ...], how: _How) -> Any:
     x, w, offset, b, mask = operands
-    op, groups = "deform_conv", how.offset_group
-    spatial = sizes_of.spatial(op, x.shape)
-    sizes_of.channels(op, x.shape, w.shape, how.group)
-    windows = sizes_of.sliding(op, spatial, sizes_of.kernel_of(op, w.shape, how.kernel_shape), how.options)
+    groups = how.offset_group
+    spatial = sizes_of.spatial(x.shape)
+    sizes_of.channels(x.shape, w.shape, how.group)
+    windows = sizes_of.sliding(spatial, sizes_of.kernel_of(w.shape, how.kernel_shape), how.options)
     taps, out = math.prod(windows.kernel), windows.sizes
     n, c, *sizes = x.shape
-    divided(f"{op}: `offset_group` {groups} does not divide the {c} channels of `x` {shape_text(x.shape)}", c, groups)
-    must_fit(op, "offset", offset.shape, (n, groups * taps * len(sizes), *out))
+    divided(f"`offset_group` {groups} does not divide the {c} channels of `x` {shape_text(x.shape)}", c, groups)
+    must_fit("offset", offset.shape, (n, groups * taps * len(sizes), *out))
     # By the text of the standard the mask has n times as many channels for n spatial axes, but not in its own example
     # with two. As in the reference implementation, there is one factor for each position of the kernel.
-    must_fit(op, "mask", None if mask is None else mask.shape, (n, groups * taps, *out))
+    must_fit("mask", None if mask is None else mask.shape, (n, groups * taps, *out))
     work = accumulation_type(x.dtype)
     moved = lax.convert_element_type(offset, work).reshape(n * groups, taps, len(sizes), *out)
     axes = []
@@ -108,8 +107,8 @@ def _deform_conv(operands: tuple[Any, ...], how: _How) -> Any:
     read = jnp.moveaxis(read, 1, -2).reshape(n, taps, *out, how.group, c // how.group)
     filters = lax.convert_element_type(w, work).reshape(how.group, w.shape[0] // how.group, c // how.group, taps)
     y = jnp.einsum("nk...gc,gmck->ngm...", read, filters).reshape(n, w.shape[0], *out)
-    y = add_bias(op, y, [] if b is None else [lax.convert_element_type(b, work)])
-    return assert_sizes(op, lax.convert_element_type(y, x.dtype), (n, w.shape[0], *out), x.dtype)
+    y = add_bias(y, [] if b is None else [lax.convert_element_type(b, work)])
+    return assert_sizes(lax.convert_element_type(y, x.dtype), (n, w.shape[0], *out), x.dtype)
 
 
 def _taps(coordinates: Any, size: Dim, border: Border) -> list[Tap]:

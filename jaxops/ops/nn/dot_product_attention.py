@@ -92,28 +92,27 @@ def attention(
     >>> attention(jnp.ones((1, 4, 2, 8)), jnp.ones((1, 2, 5, 8)), jnp.ones((1, 2, 5, 6)), is_causal=1).shape
     (1, 4, 2, 6)
     """
-    op = "attention"
-    q, k, v, past_key, past_value = floating(op, q=q, k=k, v=v, past_key=past_key, past_value=past_value)
+    q, k, v, past_key, past_value = floating(q=q, k=k, v=v, past_key=past_key, past_value=past_value)
     if (past_key is None) != (past_value is None):
-        raise SignatureError(f"{op}: `past_key` and `past_value` must be given together")
+        raise SignatureError("`past_key` and `past_value` must be given together")
     for new, past, names in ((k, past_key, ("k ", "past_key ")), (v, past_value, ("v ", "past_value "))):
         if past is not None:
-            unify(op, (new, past), names)
-    unify(op, (q, k), ("q ", "k "))
+            unify((new, past), names)
+    unify((q, k), ("q ", "k "))
     if nonpad_kv_seqlen is not None:
         if past_key is not None:
-            raise SignatureError(f"{op}: `nonpad_kv_seqlen` is for a cache outside the operator; give no `past_key`")
-        (nonpad_kv_seqlen,) = integral(op, nonpad_kv_seqlen=nonpad_kv_seqlen)
-    stage = _STAGES[one_of(op, "qk_matmul_output_mode", qk_matmul_output_mode, OutputMode)]
+            raise SignatureError("`nonpad_kv_seqlen` is for a cache outside the operator; give no `past_key`")
+        (nonpad_kv_seqlen,) = integral(nonpad_kv_seqlen=nonpad_kv_seqlen)
+    stage = _STAGES[one_of("qk_matmul_output_mode", qk_matmul_output_mode, OutputMode)]
     options = _Options(
-        None if q_num_heads is None else integer(op, "q_num_heads", q_num_heads),
-        None if kv_num_heads is None else integer(op, "kv_num_heads", kv_num_heads),
+        None if q_num_heads is None else integer("q_num_heads", q_num_heads),
+        None if kv_num_heads is None else integer("kv_num_heads", kv_num_heads),
         None if scale is None else float(scale),
         float(softcap) if softcap > 0 else 0.0,  # NaN means no cap, too; as a key it would miss the program cache
-        flag(op, "is_causal", is_causal),
-        _window(op, "left_window_size", left_window_size),
-        _window(op, "right_window_size", right_window_size),
-        None if softmax_precision is None else float_type(op, "softmax_precision", softmax_precision),
+        flag("is_causal", is_causal),
+        _window("left_window_size", left_window_size),
+        _window("right_window_size", right_window_size),
+        None if softmax_precision is None else float_type("softmax_precision", softmax_precision),
         stage if return_scores else None,
     )
     mask = None if attn_mask is None else as_traced(attn_mask)
@@ -122,31 +121,30 @@ def attention(
     return results if len(results) > 1 else y
 
 
-def _window(op: str, operand: str, value: Any) -> int | None:
-    size = integer(op, operand, value)
+def _window(operand: str, value: Any) -> int | None:
+    size = integer(operand, value)
     if size < -1:
-        raise ArgumentError(f"{op}: `{operand}` is {size}; it must be at least 0, or -1 for no bound")
+        raise ArgumentError(f"`{operand}` is {size}; it must be at least 0, or -1 for no bound")
     return None if size == -1 else size
 
 
 @jit_if_concrete
 def _attention(operands: tuple[Any, ...], options: _Options) -> Any:
-    op = "attention"
     q, k, v, mask, past_key, past_value, lengths = operands
     packed = q.ndim == 3
-    query = _with_heads(op, "q", q, options.query_heads, "q_num_heads")
-    key = _with_heads(op, "k", k, options.heads, "kv_num_heads")
-    value = _with_heads(op, "v", v, options.heads, "kv_num_heads")
+    query = _with_heads("q", q, options.query_heads, "q_num_heads")
+    key = _with_heads("k", k, options.heads, "kv_num_heads")
+    value = _with_heads("v", v, options.heads, "kv_num_heads")
     offset = 0
     if past_key is not None:
-        sizes_of.cache(op, "past_key", past_key.shape, key.shape)
-        sizes_of.cache(op, "past_value", past_value.shape, value.shape)
+        sizes_of.cache("past_key", past_key.shape, key.shape)
+        sizes_of.cache("past_value", past_value.shape, value.shape)
         offset = past_key.shape[2]
         key, value = lax.concatenate([past_key, key], 2), lax.concatenate([past_value, value], 2)
-    sizes = sizes_of.scores(op, query.shape, key.shape, value.shape)
+    sizes = sizes_of.scores(query.shape, key.shape, value.shape)
     allowed = []
     if lengths is not None:
-        sizes_of.per_sample(op, "nonpad_kv_seqlen", lengths.shape, sizes.batch)
+        sizes_of.per_sample("nonpad_kv_seqlen", lengths.shape, sizes.batch)
         lengths = lengths.astype(np.int32)
         offset = lengths - jnp.asarray(sizes.queries, np.int32)
         allowed.append(lax.broadcasted_iota(np.int32, (1, 1, 1, sizes.keys), 3) < lengths.reshape(-1, 1, 1, 1))
@@ -155,7 +153,7 @@ def _attention(operands: tuple[Any, ...], options: _Options) -> Any:
         right = min(bounds, default=None)
         result = key_mask(sizes.queries, sizes.keys, offset=offset, left=options.left, right=right)
         allowed.append(result.reshape((1,) * (4 - result.ndim) + result.shape))
-    bias = None if mask is None else _padded(op, mask, sizes, accumulation_type(q.dtype))
+    bias = None if mask is None else _padded(mask, sizes, accumulation_type(q.dtype))
     if bias is not None and bias.dtype == np.bool_:
         allowed.append(bias)
         bias = None
@@ -173,14 +171,14 @@ def _attention(operands: tuple[Any, ...], options: _Options) -> Any:
     return merge_heads(result.output) if packed else result.output, key, value, result.scores
 
 
-def _with_heads(op: str, operand: str, x: Any, heads: int | None, attribute: str) -> Any:
-    sizes = sizes_of.split(op, operand, x.shape, heads, attribute)
+def _with_heads(operand: str, x: Any, heads: int | None, attribute: str) -> Any:
+    sizes = sizes_of.split(operand, x.shape, heads, attribute)
     return split_heads(x, sizes[1]) if x.ndim == 3 else x
 
 
-def _padded(op: str, mask: Any, sizes: sizes_of.Scores, dtype: Any) -> Any:
+def _padded(mask: Any, sizes: sizes_of.Scores, dtype: Any) -> Any:
     """A mask with as many axes and keys as the scores: booleans, or numbers in this type."""
-    missing = sizes_of.mask(op, "attn_mask", mask.shape, sizes)
+    missing = sizes_of.mask("attn_mask", mask.shape, sizes)
     boolean = mask.dtype == np.bool_
     mask = mask if boolean else mask.astype(dtype)
     if not isinstance(missing, int) or missing:

@@ -28,7 +28,7 @@ def flatten(input: A, *, axis: int = 1) -> A:
     >>> flatten(np.zeros((2, 0, 4))).shape
     (2, 0)
     """
-    return _flatten(input, integer("flatten", "axis", axis))
+    return _flatten(input, integer("axis", axis))
 
 
 def flattened_sizes(sizes: Sizes, axis: int) -> Sizes:
@@ -38,6 +38,6 @@ def flattened_sizes(sizes: Sizes, axis: int) -> Sizes:
 
 @jit_if_concrete
 def _flatten(input: Array, axis: int) -> Array:
-    sizes = flattened_sizes(input.shape, resolve_axis("flatten", axis, input.ndim, end=True))
+    sizes = flattened_sizes(input.shape, resolve_axis(axis, input.ndim, end=True))
     y = input.reshape(sizes) if isinstance(input, np.ndarray) else lax.reshape(input, sizes)
-    return assert_sizes("flatten", y, sizes, input.dtype)
+    return assert_sizes(y, sizes, input.dtype)

@@ -33,23 +33,20 @@ class _Segment(NamedTuple):
 
 def _count_sizes(x: Sizes, columns: int) -> Sizes:
     """The sizes (columns,) for one sequence (C,), (N, columns) for N sequences (N, C) (ONNX TfIdfVectorizer-9)."""
-    must_fit("tf_idf_vectorizer", "x", x, ("C",), ("N", "C"))
+    must_fit("x", x, ("C",), ("N", "C"))
     return (*x[:-1], columns)
 
 
 def _segments(pool: int, starts: Sequence[int]) -> list[_Segment]:
     """The 1-grams, the 2-grams, … of a pool. pool: its number of items. starts: where the n-grams of a length begin."""
-    op = "tf_idf_vectorizer"
     if not starts or starts[0] != 0 or list(starts) != sorted(starts) or starts[-1] > pool:
         raise ArgumentError(
-            f"{op}: `ngram_counts` {shape_text(starts)} must ascend from 0 to at most {pool}, the size of the pool"
+            f"`ngram_counts` {shape_text(starts)} must ascend from 0 to at most {pool}, the size of the pool"
         )
     segments, number = [], 0
     for n, (start, end) in enumerate(zip(starts, [*starts[1:], pool], strict=True), 1):
         if (end - start) % n:
-            raise ArgumentError(
-                f"{op}: the pool has {amount(end - start, 'item')} of {n}-grams, which {n} does not divide"
-            )
+            raise ArgumentError(f"the pool has {amount(end - start, 'item')} of {n}-grams, which {n} does not divide")
         segments.append(_Segment(n, start, number, (end - start) // n))
         number += segments[-1].total
     return segments
@@ -85,31 +82,31 @@ def tf_idf_vectorizer(
     >>> tf_idf_vectorizer(np.array([5, 6, 5, 6, 7]), **options, **pool).tolist()
     [2.0, 0.0]
     """
-    op, x = "tf_idf_vectorizer", array(x)
-    how = one_of(op, "mode", mode, NgramMode)
+    x = array(x)
+    how = one_of("mode", mode, NgramMode)
     shortest, longest = (
-        integer(op, name, v) for name, v in (("min_gram_length", min_gram_length), ("max_gram_length", max_gram_length))
+        integer(name, v) for name, v in (("min_gram_length", min_gram_length), ("max_gram_length", max_gram_length))
     )
-    skips = integer(op, "max_skip_count", max_skip_count)
+    skips = integer("max_skip_count", max_skip_count)
     if not 1 <= shortest <= longest or skips < 0:
         raise ArgumentError(
-            f"{op}: `min_gram_length` {shortest} must be in [1, {longest}], the `max_gram_length`, and "
+            f"`min_gram_length` {shortest} must be in [1, {longest}], the `max_gram_length`, and "
             f"`max_skip_count` {skips} must not be negative"
         )
-    pool = _pool(op, x, pool_int64s, pool_strings)
-    segments = _segments(len(pool), ints(op, "ngram_counts", ngram_counts))
-    columns = ints(op, "ngram_indexes", ngram_indexes)
+    pool = _pool(x, pool_int64s, pool_strings)
+    segments = _segments(len(pool), ints("ngram_counts", ngram_counts))
+    columns = ints("ngram_indexes", ngram_indexes)
     total = sum(segment.total for segment in segments)
     if len(columns) != total or min(columns, default=0) < 0:
         raise ArgumentError(
-            f"{op}: `ngram_indexes` has {amount(len(columns), 'item')}, the least {min(columns, default=0)}; it must "
+            f"`ngram_indexes` has {amount(len(columns), 'item')}, the least {min(columns, default=0)}; it must "
             f"have {total}, one for each n-gram of the pool, none negative"
         )
     if weights is not None and len(weights) != total:
-        raise ArgumentError(f"{op}: `weights` has {amount(len(weights), 'item')}; the pool has {total} n-grams")
+        raise ArgumentError(f"`weights` has {amount(len(weights), 'item')}; the pool has {total} n-grams")
     sizes = _count_sizes(x.shape, max(columns, default=-1) + 1)
-    check_counts(op, "ngram_indexes", max(columns, default=-1))
-    bounded_like(op, sizes, x, np.float32)
+    check_counts("ngram_indexes", max(columns, default=-1))
+    bounded_like(sizes, x, np.float32)
     vocabulary, items = np.unique(pool, return_inverse=True)
     is_static_input = isinstance(x, np.ndarray)
     table = _Pool(
@@ -120,7 +117,7 @@ def tf_idf_vectorizer(
         None if how == "TF" or weights is None else tuple(weights),
     )
     y = _counted(jnp.asarray(_places(x, vocabulary)) if is_static_input else x, table, skips, how == "IDF")
-    return assert_sizes(op, y, sizes, np.float32)
+    return assert_sizes(y, sizes, np.float32)
 
 
 class _Pool(NamedTuple):
@@ -153,16 +150,16 @@ def _counted(x: Any, pool: _Pool, skips: int, once: bool) -> Any:
     return y[0] if x.ndim == 1 else y
 
 
-def _pool(op: str, x: Array, numbers: Ints | None, strings: Sequence[str] | None) -> np.ndarray:
-    if (not strings) == (numbers is None or not len(ints(op, "pool_int64s", numbers))):
-        raise ArgumentError(f"{op}: exactly one of `pool_int64s` and `pool_strings` must hold n-grams")
+def _pool(x: Array, numbers: Ints | None, strings: Sequence[str] | None) -> np.ndarray:
+    if (not strings) == (numbers is None or not len(ints("pool_int64s", numbers))):
+        raise ArgumentError("exactly one of `pool_int64s` and `pool_strings` must hold n-grams")
     if is_string(x) != bool(strings) or not (is_string(x) or jnp.issubdtype(x.dtype, jnp.integer)):
         item_kind = "strings" if strings else "integers"
-        raise DTypeError(f"{op}: `x` must be {item_kind}, as the pool is, got {describe(x)}")
+        raise DTypeError(f"`x` must be {item_kind}, as the pool is, got {describe(x)}")
     if strings:
         return np.array(list(strings), object)
     assert numbers is not None
-    return np.asarray(ints(op, "pool_int64s", numbers), np.int64)
+    return np.asarray(ints("pool_int64s", numbers), np.int64)
 
 
 def _places(x: np.ndarray, vocabulary: np.ndarray) -> np.ndarray:

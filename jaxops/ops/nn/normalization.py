@@ -73,17 +73,15 @@ def batch_normalization(
     >>> batch_normalization(jnp.ones((2, 3)), one, one, one, one).tolist()
     [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
     """
-    operands = floating("batch_normalization", x=x, scale=scale, b=b, input_mean=input_mean, input_var=input_var)
-    training = flag("batch_normalization", "training_mode", training_mode)
+    operands = floating(x=x, scale=scale, b=b, input_mean=input_mean, input_var=input_var)
+    training = flag("training_mode", training_mode)
     return _batch_normalization(operands, float(epsilon), float(momentum), training)
 
 
 @jit_if_concrete
 def _batch_normalization(operands: tuple[Any, ...], epsilon: float, momentum: float, training: bool) -> Any:
     x, scale, b, mean, var = operands
-    sizes_of.per_channel(
-        "batch_normalization", x.shape, scale=scale.shape, b=b.shape, input_mean=mean.shape, input_var=var.shape
-    )
+    sizes_of.per_channel(x.shape, scale=scale.shape, b=b.shape, input_mean=mean.shape, input_var=var.shape)
     statistics_dtype = var.dtype
     work = accumulation_type(*(v.dtype for v in operands))
     wider, scale, b, mean, var = (v.astype(work) for v in operands)
@@ -119,15 +117,15 @@ def lrn(x: Array, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: f
     >>> lrn(jnp.ones((1, 3, 1)), size=2, alpha=2.0, beta=1.0, bias=2.0)[0, :, 0].tolist()
     [0.25, 0.25, 0.3333333432674408]
     """
-    (x,) = floating("lrn", x=x)
+    (x,) = floating(x=x)
     if x.ndim < 2:
-        raise ShapeError(f"lrn: x of {shape_text(x.shape)} has no channel axis; give (N, C, …)")
-    return _lrn(x, integer("lrn", "size", size, least=1), float(alpha), float(beta), float(bias))
+        raise ShapeError(f"x of {shape_text(x.shape)} has no channel axis; give (N, C, …)")
+    return _lrn(x, integer("size", size, least=1), float(alpha), float(beta), float(bias))
 
 
 @jit_if_concrete
 def _lrn(x: Any, size: int, alpha: float, beta: float, bias: float) -> Any:
-    before, after = sizes_of.window("lrn", size, x.shape[1])
+    before, after = sizes_of.window(size, x.shape[1])
     work = accumulation_type(x.dtype)
     wider = x.astype(work)
     square = lax.square(wider)
@@ -162,15 +160,15 @@ def instance_normalization(input: Array, scale: Weight[Array], b: Bias[Array], *
     >>> instance_normalization(jnp.array([[[-2.0, 2.0]]]), jnp.ones(1), jnp.zeros(1)).round(3).tolist()
     [[[-1.0, 1.0]]]
     """
-    operands = floating("instance_normalization", input=input, scale=scale, b=b)
+    operands = floating(input=input, scale=scale, b=b)
     return _instance_normalization(operands, float(epsilon))
 
 
 @jit_if_concrete
 def _instance_normalization(operands: tuple[Any, Any, Any], epsilon: float) -> Any:
     x, scale, b = operands
-    sizes_of.groups("instance_normalization", x.shape, 1)
-    sizes_of.per_channel("instance_normalization", x.shape, scale=scale.shape, b=b.shape)
+    sizes_of.groups(x.shape, 1)
+    sizes_of.per_channel(x.shape, scale=scale.shape, b=b.shape)
     work = accumulation_type(*(v.dtype for v in operands))
     wider, scale, b = (v.astype(work) for v in operands)
     centred, var = _moments(wider, tuple(range(2, x.ndim)))
@@ -200,9 +198,9 @@ def layer_normalization(
     >>> layer_normalization(jnp.array([[-2.0, 2.0]]), jnp.ones(2)).round(3).tolist()
     [[-1.0, 1.0]]
     """
-    operands = floating("layer_normalization", x=x, scale=scale, b=b)
-    first_axis = resolve_axis("layer_normalization", axis, operands[0].ndim)
-    work = stash("layer_normalization", stash_type)
+    operands = floating(x=x, scale=scale, b=b)
+    first_axis = resolve_axis(axis, operands[0].ndim)
+    work = stash(stash_type)
     results = _layer_normalization(operands, first_axis, float(epsilon), work)
     return results if return_statistics else results[0]
 
@@ -215,15 +213,15 @@ def _layer_normalization(operands: tuple[Any, Any, Any], axis: int, epsilon: flo
     mean = jnp.mean(wider, axes, keepdims=True)
     centred = wider - mean
     inverse = lax.rsqrt(jnp.mean(lax.square(centred), axes, keepdims=True) + epsilon)
-    y = (centred * inverse).astype(x.dtype) * _fitted("layer_normalization", "scale", scale, x)
+    y = (centred * inverse).astype(x.dtype) * _fitted("scale", scale, x)
     if b is not None:
-        y = y + _fitted("layer_normalization", "b", b, x)
+        y = y + _fitted("b", b, x)
     return y, mean, inverse
 
 
-def _fitted(op: str, name: str, value: Any, x: Any) -> Any:
+def _fitted(name: str, value: Any, x: Any) -> Any:
     """A parameter in the type and rank of x; it must broadcast to the shape of x."""
-    must_broadcast(op, name, value.shape, x.shape)
+    must_broadcast(name, value.shape, x.shape)
     return lax.expand_dims(value, range(x.ndim - value.ndim)).astype(x.dtype)
 
 
@@ -241,9 +239,9 @@ def rms_normalization(
     >>> rms_normalization(jnp.array([[3.0, 3.0]]), jnp.ones(2)).round(3).tolist()
     [[1.0, 1.0]]
     """
-    operands = floating("rms_normalization", x=x, scale=scale)
-    first_axis = resolve_axis("rms_normalization", axis, operands[0].ndim)
-    return _rms_normalization(operands, first_axis, float(epsilon), stash("rms_normalization", stash_type))
+    operands = floating(x=x, scale=scale)
+    first_axis = resolve_axis(axis, operands[0].ndim)
+    return _rms_normalization(operands, first_axis, float(epsilon), stash(stash_type))
 
 
 @jit_if_concrete
@@ -252,7 +250,7 @@ def _rms_normalization(operands: tuple[Any, Any], axis: int, epsilon: float, wor
     wider = x.astype(work)
     square = jnp.mean(lax.square(wider), tuple(range(axis, x.ndim)), keepdims=True)
     normal = (wider * lax.rsqrt(square + epsilon)).astype(x.dtype).astype(scale.dtype)
-    return normal * _fitted("rms_normalization", "scale", scale, normal)
+    return normal * _fitted("scale", scale, normal)
 
 
 def group_normalization(
@@ -276,18 +274,16 @@ def group_normalization(
     >>> group_normalization(x, jnp.ones(2), jnp.zeros(2), num_groups=1).round(3).tolist()
     [[[-1.0], [1.0]]]
     """
-    operands = floating("group_normalization", x=x, scale=scale, bias=bias)
-    work = stash("group_normalization", stash_type)
-    return _group_normalization(
-        operands, integer("group_normalization", "num_groups", num_groups), float(epsilon), work
-    )
+    operands = floating(x=x, scale=scale, bias=bias)
+    work = stash(stash_type)
+    return _group_normalization(operands, integer("num_groups", num_groups), float(epsilon), work)
 
 
 @jit_if_concrete
 def _group_normalization(operands: tuple[Any, Any, Any], num_groups: int, epsilon: float, work: Any) -> Any:
     x, scale, bias = operands
-    split = sizes_of.groups("group_normalization", x.shape, num_groups)
-    sizes_of.per_channel("group_normalization", x.shape, scale=scale.shape, bias=bias.shape)
+    split = sizes_of.groups(x.shape, num_groups)
+    sizes_of.per_channel(x.shape, scale=scale.shape, bias=bias.shape)
     centred, var = _moments(x.astype(work).reshape(split), tuple(range(2, len(split))))
     normal = (centred * lax.rsqrt(var + epsilon)).reshape(x.shape).astype(x.dtype)
     scale, bias = (_along(v.astype(x.dtype), 1, x.ndim) for v in (scale, bias))
@@ -304,9 +300,9 @@ def lp_normalization(input: Array, *, axis: int = -1, p: Norm = 2) -> jax.Array:
     >>> lp_normalization(jnp.array([[1.0, 3.0], [0.0, 0.0]]), p=1).tolist()
     [[0.25, 0.75], [0.0, 0.0]]
     """
-    (x,) = floating("lp_normalization", input=input)
-    norm = one_of("lp_normalization", "p", p, Norm)
-    return _lp_normalization(x, resolve_axis("lp_normalization", axis, x.ndim), norm)
+    (x,) = floating(input=input)
+    norm = one_of("p", p, Norm)
+    return _lp_normalization(x, resolve_axis(axis, x.ndim), norm)
 
 
 @jit_if_concrete
@@ -329,9 +325,8 @@ def mean_variance_normalization(x: Array, *, axes: Static | Ints = (0, 2, 3)) ->
     >>> mean_variance_normalization(jnp.array([1.0, 5.0]), axes=(0,)).tolist()
     [-1.0, 1.0]
     """
-    (x,) = floating("mean_variance_normalization", x=x)
-    name = "mean_variance_normalization"
-    return _mean_variance_normalization(x, resolve_axes(name, ints(name, "axes", axes), x.ndim))
+    (x,) = floating(x=x)
+    return _mean_variance_normalization(x, resolve_axes(ints("axes", axes), x.ndim))
 
 
 @jit_if_concrete

@@ -56,8 +56,8 @@ def max_pool(
     >>> max_pool(jnp.arange(4.0).reshape(1, 1, 4), kernel_shape=(2,), strides=(2,)).tolist()
     [[[1.0, 3.0]]]
     """
-    attributes = _attributes("max_pool", kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
-    return _max_pool(as_traced(x), attributes, flag("max_pool", "storage_order", storage_order), bool(return_indices))
+    attributes = _attributes(kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
+    return _max_pool(as_traced(x), attributes, flag("storage_order", storage_order), bool(return_indices))
 
 
 def average_pool(
@@ -82,9 +82,9 @@ def average_pool(
     >>> average_pool(jnp.arange(4.0).reshape(1, 1, 4), kernel_shape=(2,), strides=(2,)).tolist()
     [[[0.5, 2.5]]]
     """
-    attributes = _attributes("average_pool", kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
-    include = flag("average_pool", "count_include_pad", count_include_pad)
-    (data,) = floating("average_pool", x=x)
+    attributes = _attributes(kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
+    include = flag("count_include_pad", count_include_pad)
+    (data,) = floating(x=x)
     return _average_pool(data, attributes, include)
 
 
@@ -109,9 +109,9 @@ def lp_pool(
     >>> lp_pool(jnp.array([[[3.0, 4.0]]]), kernel_shape=(2,)).tolist()
     [[[5.0]]]
     """
-    attributes = _attributes("lp_pool", kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
-    (data,) = floating("lp_pool", x=x)
-    return _lp_pool(data, attributes, _power("lp_pool", p))
+    attributes = _attributes(kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
+    (data,) = floating(x=x)
+    return _lp_pool(data, attributes, _power(p))
 
 
 def global_average_pool(x: Array) -> jax.Array:
@@ -124,7 +124,7 @@ def global_average_pool(x: Array) -> jax.Array:
     >>> global_average_pool(jnp.ones((2, 3, 4, 5))).shape
     (2, 3, 1, 1)
     """
-    return _global_average_pool(*floating("global_average_pool", x=x))
+    return _global_average_pool(*floating(x=x))
 
 
 def global_max_pool(x: Array) -> jax.Array:
@@ -152,28 +152,28 @@ def global_lp_pool(x: Array, *, p: float = 2) -> jax.Array:
     >>> global_lp_pool(jnp.array([[[3.0, 4.0]]])).tolist()
     [[[5.0]]]
     """
-    (data,) = floating("global_lp_pool", x=x)
-    return _global_lp_pool(data, _power("global_lp_pool", p))
+    (data,) = floating(x=x)
+    return _global_lp_pool(data, _power(p))
 
 
 Attributes = tuple[Sizes, Options, bool]
 
 
 def _attributes(
-    op: str, kernel_shape: Ints, auto_pad: AutoPad, pads: Any, strides: Any, dilations: Any, ceil: int
+    kernel_shape: Ints, auto_pad: AutoPad, pads: Any, strides: Any, dilations: Any, ceil: int
 ) -> Attributes:
     """The attributes that all pooling operators share, hashable."""
-    window_options = options(op, auto_pad, pads, strides, dilations)
-    return ints(op, "kernel_shape", kernel_shape), window_options, flag(op, "ceil_mode", ceil)
+    window_options = options(auto_pad, pads, strides, dilations)
+    return ints("kernel_shape", kernel_shape), window_options, flag("ceil_mode", ceil)
 
 
-def _windows(op: str, x: jax.Array, attributes: Attributes) -> Windows:
-    return sizes_of.sliding(op, sizes_of.spatial(op, x.shape), *attributes)
+def _windows(x: jax.Array, attributes: Attributes) -> Windows:
+    return sizes_of.sliding(sizes_of.spatial(x.shape), *attributes)
 
 
-def _power(op: str, p: float) -> float:
+def _power(p: float) -> float:
     if not 0 < p < np.inf:
-        raise ArgumentError(f"{op}: `p` is {p}; it must be greater than 0 and finite")
+        raise ArgumentError(f"`p` is {p}; it must be greater than 0 and finite")
     return p
 
 
@@ -191,12 +191,12 @@ def _root(total: jax.Array, p: float) -> jax.Array:
 
 @jit_if_concrete
 def _max_pool(x: jax.Array, attributes: Attributes, column_major: bool, return_indices: bool) -> Any:
-    windows = _windows("max_pool", x, attributes)
+    windows = _windows(x, attributes)
     least = x.dtype.type(-np.inf if is_float(x.dtype) else jnp.iinfo(x.dtype).min)
     if not return_indices:
         return pool(x, windows, least, _larger, lax.max)
     if not all(isinstance(d, int) for d in x.shape[2:]):
-        problem = f"max_pool: with `return_indices` the spatial sizes of {shape_text(x.shape)} must be numbers"
+        problem = f"with `return_indices` the spatial sizes of {shape_text(x.shape)} must be numbers"
         raise SizeError(problem, *x.shape[2:], fix=128)
     pairs = (x, _places(x, column_major))
     for axis in reversed(range(len(windows.kernel))):
@@ -228,7 +228,7 @@ def _places(x: jax.Array, column_major: bool) -> jax.Array:
     dtype, total = canonical(np.int64), math.prod(x.shape)
     if isinstance(total, int) and total - 1 > np.iinfo(dtype).max:
         raise OutOfRangeError(
-            f"max_pool: indices of {total} elements do not fit {dtype.name}, which stands for int64 while x64 is off"
+            f"indices of {total} elements do not fit {dtype.name}, which stands for int64 while x64 is off"
         )
     flat = lax.iota(dtype, total)
     if not column_major:
@@ -239,7 +239,7 @@ def _places(x: jax.Array, column_major: bool) -> jax.Array:
 
 @jit_if_concrete
 def _average_pool(x: jax.Array, attributes: Attributes, include_pad: bool) -> jax.Array:
-    windows = _windows("average_pool", x, attributes)
+    windows = _windows(x, attributes)
     if windows.kernel == x.shape[2:] and not any(map(any, windows.pads)):
         return _global_average_pool(x)
     wide = x.astype(accumulation_type(x.dtype))
@@ -249,21 +249,21 @@ def _average_pool(x: jax.Array, attributes: Attributes, include_pad: bool) -> ja
 
 @jit_if_concrete
 def _lp_pool(x: jax.Array, attributes: Attributes, p: float) -> jax.Array:
-    windows = _windows("lp_pool", x, attributes)
+    windows = _windows(x, attributes)
     powers = _powers(x.astype(accumulation_type(x.dtype)), p)
     return _root(pool(powers, windows, powers.dtype.type(0), lax.add, lax.add), p).astype(x.dtype)
 
 
 @jit_if_concrete
 def _global_average_pool(x: jax.Array) -> jax.Array:
-    axes, wide = _spatial("global_average_pool", x), x.astype(accumulation_type(x.dtype))
+    axes, wide = _spatial(x), x.astype(accumulation_type(x.dtype))
     mean = mean_of_places(wide, axes)
     return lax.expand_dims(jnp.mean(wide, axes) if mean is None else mean, axes).astype(x.dtype)
 
 
 @jit_if_concrete
 def _global_max_pool(x: jax.Array) -> jax.Array:
-    axes = _spatial("global_max_pool", x)
+    axes = _spatial(x)
     return lax.expand_dims(_first_largest(x), axes)
 
 
@@ -283,10 +283,10 @@ def _first_largest_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) ->
 
 @jit_if_concrete
 def _global_lp_pool(x: jax.Array, p: float) -> jax.Array:
-    axes = _spatial("global_lp_pool", x)
+    axes = _spatial(x)
     powers = _powers(x.astype(accumulation_type(x.dtype)), p)
     return _root(jnp.sum(powers, axes, keepdims=True), p).astype(x.dtype)
 
 
-def _spatial(op: str, x: jax.Array) -> tuple[int, ...]:
-    return tuple(range(2, 2 + len(sizes_of.spatial(op, x.shape))))
+def _spatial(x: jax.Array) -> tuple[int, ...]:
+    return tuple(range(2, 2 + len(sizes_of.spatial(x.shape))))

@@ -49,33 +49,29 @@ def conv_integer(
     >>> conv_integer(jnp.full((1, 1, 3, 3), 200, jnp.uint8), jnp.full((1, 1, 3, 3), -2, jnp.int8), 190).tolist()
     [[[[-180]]]]
     """
-    op = "conv_integer"
-    data, data_zero = with_zero_point(op, "x", x, x_zero_point)
-    filters, filters_zero = with_zero_point(op, "w", w, w_zero_point)
+    data, data_zero = with_zero_point("x", x, x_zero_point)
+    filters, filters_zero = with_zero_point("w", w, w_zero_point)
     return _convolution(
         (data, filters, data_zero, filters_zero),
-        op,
-        options(op, auto_pad, pads, strides, dilations),
-        integer(op, "group", group),
-        integers(op, "kernel_shape", kernel_shape),
+        options(auto_pad, pads, strides, dilations),
+        integer("group", group),
+        integers("kernel_shape", kernel_shape),
     )
 
 
 @jit_if_concrete
-def _convolution(
-    operands: tuple[Any, ...], op: str, options: Options, group: int, kernel_shape: Sizes | None
-) -> jax.Array:
+def _convolution(operands: tuple[Any, ...], options: Options, group: int, kernel_shape: Sizes | None) -> jax.Array:
     x, w, x_zero, w_zero = operands
     if x_zero is not None:
-        single(op, "x_zero_point", x_zero.shape)
+        single("x_zero_point", x_zero.shape)
         x_zero = x_zero.reshape(())
     if w_zero is not None:
-        w_zero = w_zero.reshape(of_filters(op, "w_zero_point", w_zero.shape, w.shape))
-    sizes = sizes_of.spatial(op, x.shape)
-    sizes_of.channels(op, x.shape, w.shape, group)
-    windows = sizes_of.sliding(op, sizes, sizes_of.kernel_of(op, w.shape, kernel_shape), options)
+        w_zero = w_zero.reshape(of_filters("w_zero_point", w_zero.shape, w.shape))
+    sizes = sizes_of.spatial(x.shape)
+    sizes_of.channels(x.shape, w.shape, group)
+    windows = sizes_of.sliding(sizes, sizes_of.kernel_of(w.shape, kernel_shape), options)
     y = integer_sums(x, w, (x_zero, w_zero), windows, group)
-    return assert_sizes(op, y, (x.shape[0], w.shape[0], *windows.sizes), np.int32)
+    return assert_sizes(y, (x.shape[0], w.shape[0], *windows.sizes), np.int32)
 
 
 def qlinear_conv(
@@ -111,26 +107,25 @@ def qlinear_conv(
     >>> qlinear_conv(x, 0.5, 190, w, 1.0, 0, 2.0, jnp.uint8(100), jnp.array([2])).tolist()
     [[[[56]]]]
     """
-    op = "qlinear_conv"
-    data, data_zero = with_zero_point(op, "x", x, x_zero_point)
-    filters, filters_zero = with_zero_point(op, "w", w, w_zero_point)
+    data, data_zero = with_zero_point("x", x, x_zero_point)
+    filters, filters_zero = with_zero_point("w", w, w_zero_point)
     operands = (
         *(data, filters, data_zero, filters_zero),
-        quantized(op, "y_zero_point", y_zero_point, BYTES),
-        scale(op, "x_scale", x_scale),
-        scale(op, "w_scale", w_scale),
-        scale(op, "y_scale", y_scale),
+        quantized("y_zero_point", y_zero_point, BYTES),
+        scale("x_scale", x_scale),
+        scale("w_scale", w_scale),
+        scale("y_scale", y_scale),
     )
     if b is not None:
         bias = as_traced(b)
         if bias.dtype != jnp.int32:
-            raise DTypeError(f"{op}: `b` is {bias.dtype.name}; it must be int32")
+            raise DTypeError(f"`b` is {bias.dtype.name}; it must be int32")
         operands += (bias,)
     return _qlinear_conv(
         operands,
-        options(op, auto_pad, pads, strides, dilations),
-        integer(op, "group", group),
-        integers(op, "kernel_shape", kernel_shape),
+        options(auto_pad, pads, strides, dilations),
+        integer("group", group),
+        integers("kernel_shape", kernel_shape),
     )
 
 
@@ -138,9 +133,9 @@ def qlinear_conv(
 def _qlinear_conv(
     operands: tuple[jax.Array, ...], options: Options, group: int, kernel_shape: Sizes | None
 ) -> jax.Array:
-    op, (x, w, x_zero, w_zero, y_zero, x_by, w_by, y_by, *b) = "qlinear_conv", operands
+    x, w, x_zero, w_zero, y_zero, x_by, w_by, y_by, *b = operands
     for operand, value in (("x_scale", x_by), ("y_scale", y_by), ("y_zero_point", y_zero)):
-        single(op, operand, value.shape)
-    total = add_bias(op, _convolution((x, w, x_zero, w_zero), op, options, group, kernel_shape), b)
-    factors = w_by.reshape(of_filters(op, "w_scale", w_by.shape, w.shape)[: w.ndim - 1])
+        single(operand, value.shape)
+    total = add_bias(_convolution((x, w, x_zero, w_zero), options, group, kernel_shape), b)
+    factors = w_by.reshape(of_filters("w_scale", w_by.shape, w.shape)[: w.ndim - 1])
     return requantized(total, x_by.reshape(()), factors, y_by, y_zero)

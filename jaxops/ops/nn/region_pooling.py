@@ -36,22 +36,20 @@ def max_roi_pool(x: Array, rois: Array, *, pooled_shape: Ints, spatial_scale: fl
     >>> max_roi_pool(x, jnp.array([[0.0, 1.0, 1.0, 2.0, 3.0]]), pooled_shape=(1, 2)).tolist()
     [[[[13.0, 14.0]]]]
     """
-    op = "max_roi_pool"
-    unify(op, (x, rois), ("x ", "rois "))
-    return _max_roi_pool(floating(op, x=x, rois=rois), ints(op, "pooled_shape", pooled_shape), spatial_scale)
+    unify((x, rois), ("x ", "rois "))
+    return _max_roi_pool(floating(x=x, rois=rois), ints("pooled_shape", pooled_shape), spatial_scale)
 
 
 def _pooled_sizes(x: Sizes, rois: Sizes, shape: Sizes) -> Sizes:
     """The sizes (R, C, height, width) for R regions (R, 5) in images (N, C, H, W) (ONNX MaxRoiPool-22)."""
     problem = (
-        f"max_roi_pool: `x` of {shape_text(x)} must be (N, C, H, W), and `rois` of {shape_text(rois)} (R, 5): "
-        f"image, x1, y1, x2, y2"
+        f"`x` of {shape_text(x)} must be (N, C, H, W), and `rois` of {shape_text(rois)} (R, 5): image, x1, y1, x2, y2"
     )
     if len(x) != 4 or len(rois) != 2 or not agree(problem, rois[1], 5):
         raise ShapeError(problem)
     if len(shape) != 2 or min(shape) < 1:
-        raise ArgumentError(f"max_roi_pool: `pooled_shape` {shape_text(shape)} must be two positive numbers")
-    check_inhabited("max_roi_pool: `x`", x, (0,), rois[:1])
+        raise ArgumentError(f"`pooled_shape` {shape_text(shape)} must be two positive numbers")
+    check_inhabited("`x`", x, (0,), rois[:1])
     return (rois[0], x[1], *shape)
 
 
@@ -59,7 +57,7 @@ def _pooled_sizes(x: Sizes, rois: Sizes, shape: Sizes) -> Sizes:
 def _max_roi_pool(operands: tuple[Any, Any], shape: Sizes, scale: float) -> Any:
     x, rois = operands
     sizes = _pooled_sizes(x.shape, rois.shape, shape)
-    bounded_like("max_roi_pool", sizes, x)
+    bounded_like(sizes, x)
     if isinstance(sizes[0], int) and sizes[0] == 0:
         return jnp.zeros(sizes, x.dtype)
     work = accumulation_type(rois.dtype)
@@ -79,7 +77,7 @@ def _max_roi_pool(operands: tuple[Any, Any], shape: Sizes, scale: float) -> Any:
         return jnp.where(filled, pooled, jnp.zeros_like(pooled)).transpose(2, 1, 0)
 
     y = lax.map(region, (rois[:, 0].astype(np.int32), rows, columns))
-    return assert_sizes("max_roi_pool", y, sizes, x.dtype)
+    return assert_sizes(y, sizes, x.dtype)
 
 
 def _bins(first: Any, last: Any, number: int, size: Dim) -> Any:

@@ -41,24 +41,22 @@ def dropout(
     [1.0, 1.0, 1.0]
     """
     data = array(data)
-    mode = known("dropout", "training_mode", False if training_mode is None else training_mode)
+    mode = known("training_mode", False if training_mode is None else training_mode)
     if mode.size != 1:
-        raise ShapeError(message("dropout", "`training_mode` must be one boolean", training_mode=mode))
+        raise ShapeError(message("`training_mode` must be one boolean", training_mode=mode))
     if not mode.reshape(()):
         if not return_mask:
             return data
         ones = jnp.ones if is_symbolic(np.array(data.shape, object)) or not isinstance(data, np.ndarray) else np.ones
         return data, ones(data.shape, bool)
-    (data,) = floating("dropout", data=data)
+    (data,) = floating(data=data)
     share = _share(ratio)
     if rng is not None:
         mask = jax.random.bernoulli(rng, 1 - share, data.shape)
     elif seed is not None:
-        mask = _of_seed(share, integer("dropout", "seed", seed), data.shape)
+        mask = _of_seed(share, integer("seed", seed), data.shape)
     else:
-        raise ArgumentError(
-            "dropout: training needs a random key; pass `rng`, such as jax.random.key(0), or an integer `seed`"
-        )
+        raise ArgumentError("training needs a random key; pass `rng`, such as jax.random.key(0), or an integer `seed`")
     wide = lax.convert_element_type(data, accumulation_type(data.dtype))
     scaled = lax.convert_element_type(wide * lax.convert_element_type(1 / (1 - share), wide.dtype), data.dtype)
     output = lax.select(mask, scaled, lax.full_like(scaled, 0))
@@ -74,7 +72,7 @@ def _share(ratio: Any) -> Any:
     """The ratio as a float32 scalar, checked if it is known."""
     value = array(0.5 if ratio is None else ratio)
     if value.size != 1:
-        raise ShapeError(f"dropout: `ratio` must be one number, got {describe(value)}")
+        raise ShapeError(f"`ratio` must be one number, got {describe(value)}")
     if not isinstance(value, Tracer) and not 0 <= value.reshape(()).item() < 1:
-        raise ArgumentError(f"dropout: `ratio` is {value.reshape(()).item():g}; it must be in [0, 1)")
+        raise ArgumentError(f"`ratio` is {value.reshape(()).item():g}; it must be in [0, 1)")
     return as_traced(value, np.float32).reshape(())

@@ -18,27 +18,27 @@ from jaxops.shapes.nn import dot_product_attention as heads_of
 from jaxops.static import Array, Dim, Sizes, array, jit_if_concrete
 
 
-def _rotated_elements(op: str, rotary_embedding_dim: int, head_size: Dim) -> Dim:
+def _rotated_elements(rotary_embedding_dim: int, head_size: Dim) -> Dim:
     """The number of elements at the start of each head that turn, in pairs; an attribute of 0 means all."""
     count = rotary_embedding_dim or head_size
     if isinstance(count, int) and isinstance(head_size, int) and not (0 <= count <= head_size and count % 2 == 0):
         raise ArgumentError(
-            f"{op}: `rotary_embedding_dim` is {rotary_embedding_dim}, which rotates {count} elements of each head; "
+            f"`rotary_embedding_dim` is {rotary_embedding_dim}, which rotates {count} elements of each head; "
             f"their number must be even and at most the head size, {head_size}"
         )
     return count
 
 
-def _check_tables(op: str, positions: Sizes | None, batch: Dim, length: Dim, count: Dim, **tables: Sizes) -> None:
+def _check_tables(positions: Sizes | None, batch: Dim, length: Dim, count: Dim, **tables: Sizes) -> None:
     """Raises ShapeError unless the tables are (positions, count / 2), or (B, S, count / 2) without `position_ids`."""
     if positions is not None:
-        must_fit(op, "position_ids", positions, (batch, length), reason=", one per token")
+        must_fit("position_ids", positions, (batch, length), reason=", one per token")
     expected = ("positions", count // 2) if positions is not None else (batch, length, count // 2)
     fixed = slice(1 if positions is not None else 0, None)
     for name, sizes in tables.items():
         without = "with" if positions is not None else "without"
         problem = (
-            f"{op}: `{name}` of {shape_text(sizes)} must be {shape_text(expected)} {without} `position_ids`, as "
+            f"`{name}` of {shape_text(sizes)} must be {shape_text(expected)} {without} `position_ids`, as "
             f"{count} elements of each head turn"
         )
         if len(sizes) != len(expected) or not all_agree(problem, sizes[fixed], expected[fixed]):
@@ -70,18 +70,17 @@ def rotary_embedding(
     >>> rotary_embedding(jnp.array([[[[1.0, 2.0]]]]), jnp.array([[[0.0]]]), jnp.array([[[1.0]]])).tolist()
     [[[[-2.0, 1.0]]]]
     """
-    op = "rotary_embedding"
-    x, cos, sin = floating(op, x=x, cos_cache=cos_cache, sin_cache=sin_cache)
-    unify(op, (x, cos, sin), ("x ", "cos_cache ", "sin_cache "))
-    heads = None if num_heads is None or (num_heads == 0 and x.ndim == 4) else integer(op, "num_heads", num_heads)
-    batch, _, length, size = heads_of.split(op, "x", x.shape, heads, "num_heads")
-    count = _rotated_elements(op, integer(op, "rotary_embedding_dim", rotary_embedding_dim), size)
+    x, cos, sin = floating(x=x, cos_cache=cos_cache, sin_cache=sin_cache)
+    unify((x, cos, sin), ("x ", "cos_cache ", "sin_cache "))
+    heads = None if num_heads is None or (num_heads == 0 and x.ndim == 4) else integer("num_heads", num_heads)
+    batch, _, length, size = heads_of.split("x", x.shape, heads, "num_heads")
+    count = _rotated_elements(integer("rotary_embedding_dim", rotary_embedding_dim), size)
     positions = None if position_ids is None else array(position_ids)
     position_sizes = None if positions is None else positions.shape
-    _check_tables(op, position_sizes, batch, length, count, cos_cache=cos.shape, sin_cache=sin.shape)
+    _check_tables(position_sizes, batch, length, count, cos_cache=cos.shape, sin_cache=sin.shape)
     if positions is not None:
         cos, sin = gather(cos, positions), gather(sin, positions)
-    return _rotary_embedding((x, cos, sin), size, flag(op, "interleaved", interleaved))
+    return _rotary_embedding((x, cos, sin), size, flag("interleaved", interleaved))
 
 
 @jit_if_concrete

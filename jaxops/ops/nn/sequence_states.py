@@ -45,19 +45,17 @@ def causal_conv_with_state(
     >>> y.tolist(), state.tolist()
     ([[[1.0, 12.0, 23.0]]], [[[3.0]]])
     """
-    op = "causal_conv_with_state"
-    floats = floats_of_one_type(op, input=input, weight=weight, bias=bias, past_state=past_state)
-    return _causal_conv(floats, one_of(op, "activation", activation, Activation))
+    floats = floats_of_one_type(input=input, weight=weight, bias=bias, past_state=past_state)
+    return _causal_conv(floats, one_of("activation", activation, Activation))
 
 
 @jit_if_concrete
 def _causal_conv(operands: tuple[Any, ...], activation: Activation) -> tuple[Any, Any]:
-    op = "causal_conv_with_state"
     x, weight, bias, past = operands
-    before = sizes_of.causal_conv(op, x.shape, weight.shape, None if bias is None else bias.shape)
+    before = sizes_of.causal_conv(x.shape, weight.shape, None if bias is None else bias.shape)
     if past is None:
         past = jnp.zeros(before, x.dtype)
-    must_fit(op, "past_state", past.shape, before)
+    must_fit("past_state", past.shape, before)
     line = lax.concatenate([past, x], 2)
     y = convolved_by_channel(line, weight, bias, activation)
     return y, lax.slice_in_dim(line, x.shape[2], line.shape[2], axis=2)
@@ -109,30 +107,28 @@ def linear_attention(
     >>> linear_attention(one, one, one, q_num_heads=1, kv_num_heads=1, update_rule="linear")[0].ravel().tolist()
     [1.0, 2.0, 3.0]
     """
-    op = "linear_attention"
-    rule = one_of(op, "update_rule", update_rule, UpdateRule)
+    rule = one_of("update_rule", update_rule, UpdateRule)
     for name, gate, rules in (("decay", decay, ("gated", "gated_delta")), ("beta", beta, ("delta", "gated_delta"))):
         if (gate is not None) != (rule in rules):
             raise SignatureError(
-                f"{op}: the update rule {rule!r} {'needs' if gate is None else 'has no'} `{name}`; the rules "
+                f"the update rule {rule!r} {'needs' if gate is None else 'has no'} `{name}`; the rules "
                 f"{' and '.join(map(repr, rules))} have it"
             )
-    floats = floats_of_one_type(op, query=query, key=key, value=value, decay=decay, beta=beta)
-    (past,) = floating(op, past_state=past_state)
-    integer(op, "chunk_size", chunk_size)
-    heads = (integer(op, "q_num_heads", q_num_heads), integer(op, "kv_num_heads", kv_num_heads))
+    floats = floats_of_one_type(query=query, key=key, value=value, decay=decay, beta=beta)
+    (past,) = floating(past_state=past_state)
+    integer("chunk_size", chunk_size)
+    heads = (integer("q_num_heads", q_num_heads), integer("kv_num_heads", kv_num_heads))
     return _linear_attention((*floats, past), heads, float(scale))
 
 
 @jit_if_concrete
 def _linear_attention(operands: tuple[Any, ...], heads: tuple[int, int], scale: float) -> tuple[Any, Any]:
-    op = "linear_attention"
     query, key, value, decay, beta, past = operands
-    sizes = sizes_of.linear_attention(op, query.shape, key.shape, value.shape, *heads)
-    sizes_of.gates(op, None if decay is None else decay.shape, None if beta is None else beta.shape, sizes)
+    sizes = sizes_of.linear_attention(query.shape, key.shape, value.shape, *heads)
+    sizes_of.gates(None if decay is None else decay.shape, None if beta is None else beta.shape, sizes)
     if past is None:
         past = jnp.zeros(sizes.state, query.dtype)
-    must_fit(op, "past_state", past.shape, sizes.state)
+    must_fit("past_state", past.shape, sizes.state)
     outputs, last = remembered((query, key, value, decay, beta), past[None], sizes, scale)
     return outputs, last[0]
 

@@ -29,7 +29,7 @@ def shrink(input: Array, *, bias: float = 0.0, lambd: float = 0.5) -> jax.Array:
     >>> shrink(jnp.array([-2.0, 0.25, 2.0]), bias=1.0)
     Array([-1.,  0.,  1.], dtype=float32)
     """
-    return _shrink(as_traced(one_of_kind("shrink", "real numbers", input)), float(bias), float(lambd))
+    return _shrink(as_traced(one_of_kind("real numbers", input)), float(bias), float(lambd))
 
 
 @jit_if_concrete
@@ -37,7 +37,7 @@ def _shrink(x: jax.Array, bias: float, lambd: float) -> jax.Array:
     zero = lax.full_like(x, 0)
     if is_float(x.dtype):
         return lax.select(x < -lambd, x + bias, lax.select(x > lambd, x - bias, zero))
-    step = as_written("shrink", "bias", bias)
+    step = as_written("bias", bias)
     above = lax.select(_greater(x, lambd), _shifted(x, -step), zero)
     return lax.select(_less(x, -lambd), _shifted(x, step), above)
 

@@ -44,15 +44,15 @@ def col2im(
     [[[[1.0, 2.0, 2.0, 1.0]]]]
     """
     x = as_traced(input)
-    require("col2im", "numbers", x)
-    image, block = ints("col2im", "image_shape", image_shape), ints("col2im", "block_shape", block_shape)
-    return _col2im(x, image, block, options("col2im", "NOTSET", pads, strides, dilations))
+    require("numbers", x)
+    image, block = ints("image_shape", image_shape), ints("block_shape", block_shape)
+    return _col2im(x, image, block, options("NOTSET", pads, strides, dilations))
 
 
 @jit_if_concrete
 def _col2im(x: Any, image: Sizes, block: Sizes, window_options: Options) -> Any:
     sizes, windows = sizes_of.blocks(x.shape, image, block, window_options)
-    bounded_like("col2im", sizes, x)
+    bounded_like(sizes, x)
     wide = is_float(x.dtype) and x.dtype.itemsize < 4
     y = lax.convert_element_type(x, np.float32) if wide else x
     y = y.reshape(*sizes[:2], *block, *windows.sizes)
@@ -71,7 +71,7 @@ def _col2im(x: Any, image: Sizes, block: Sizes, window_options: Options) -> Any:
             padded = lax.pad(row, jnp.zeros((), row.dtype), config)
             total = padded if total is None else total + padded
         y = jnp.moveaxis(lax.slice_in_dim(total, low, length - high, axis=array_axis), array_axis, -1)
-    return assert_sizes("col2im", lax.convert_element_type(y, x.dtype), sizes, x.dtype)
+    return assert_sizes(lax.convert_element_type(y, x.dtype), sizes, x.dtype)
 
 
 def max_unpool(
@@ -97,12 +97,12 @@ def max_unpool(
     >>> max_unpool(jnp.array([[[5.0]]]), jnp.array([[[1]]]), kernel_shape=(2,)).tolist()
     [[[0.0, 5.0]]]
     """
-    op, data = "max_unpool", as_traced(x)
-    require(op, "numbers", data)
-    (indices,) = integral(op, i=i)
-    shape = None if output_shape is None else ints(op, "output_shape", output_shape)
-    kernel = ints(op, "kernel_shape", kernel_shape)
-    return _max_unpool((data, indices), kernel, integers(op, "strides", strides), integers(op, "pads", pads), shape)
+    data = as_traced(x)
+    require("numbers", data)
+    (indices,) = integral(i=i)
+    shape = None if output_shape is None else ints("output_shape", output_shape)
+    kernel = ints("kernel_shape", kernel_shape)
+    return _max_unpool((data, indices), kernel, integers("strides", strides), integers("pads", pads), shape)
 
 
 @jit_if_concrete
@@ -113,11 +113,11 @@ def _max_unpool(
     sizes_of.same(x.shape, indices.shape)
     sizes = (*x.shape[:2], *sizes_of.unpooled(x.shape[2:], kernel, strides, pads))
     result_sizes = sizes if shape is None else sizes_of.larger(shape, sizes)
-    bounded_like("max_unpool", sizes, x)
-    bounded_like("max_unpool", result_sizes, x)
+    bounded_like(sizes, x)
+    bounded_like(result_sizes, x)
     count = math.prod(sizes)
     flat = jnp.zeros(count, x.dtype).at[indices.reshape(-1)]
     y = flat.set(x.reshape(-1), mode="drop", wrap_negative_indices=False).reshape(sizes)
     if result_sizes != sizes:
         y = lax.pad(y, jnp.zeros((), y.dtype), [(0, w - s, 0) for s, w in zip(sizes, result_sizes, strict=True)])
-    return assert_sizes("max_unpool", y, result_sizes, x.dtype)
+    return assert_sizes(y, result_sizes, x.dtype)

@@ -29,18 +29,18 @@ _MOST_STEPS = 4
 Combine = Callable[[jax.Array, jax.Array], jax.Array]
 
 
-def integers(op: str, name: str, values: Ints | None) -> Sizes | None:
+def integers(name: str, values: Ints | None) -> Sizes | None:
     """An optional attribute of integers."""
-    return None if values is None else ints(op, name, values)
+    return None if values is None else ints(name, values)
 
 
-def options(op: str, auto_pad: AutoPad, pads: Ints | None, strides: Ints | None, dilations: Ints | None) -> Options:
+def options(auto_pad: AutoPad, pads: Ints | None, strides: Ints | None, dilations: Ints | None) -> Options:
     """The attributes that these operators share."""
     return Options(
-        one_of(op, "auto_pad", auto_pad, AutoPad),
-        integers(op, "pads", pads),
-        integers(op, "strides", strides),
-        integers(op, "dilations", dilations),
+        one_of("auto_pad", auto_pad, AutoPad),
+        integers("pads", pads),
+        integers("strides", strides),
+        integers("dilations", dilations),
     )
 
 
@@ -48,7 +48,7 @@ def pool(x: jax.Array, windows: Windows, initial: Any, combine: Combine, reducer
     """Combines the elements of each window, with `combine` on slices or with `reducer` in `lax.reduce_window`."""
     sizes, dtype = (*x.shape[:2], *windows.sizes), x.dtype
     x = _pool(x, windows=windows, initial=initial, combine=combine, reducer=reducer)
-    return assert_sizes("pool", x, sizes, dtype)
+    return assert_sizes(x, sizes, dtype)
 
 
 def _of_padded(x: jax.Array, windows: Windows, initial: Any, combine: Combine, reducer: Combine) -> jax.Array:

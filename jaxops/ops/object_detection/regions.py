@@ -58,30 +58,28 @@ def roi_align(
     >>> roi_align(jnp.ones((1, 2, 4, 4)), jnp.array([[0.0, 0.0, 2.0, 2.0]]), jnp.array([0])).tolist()
     [[[[1.0]], [[1.0]]]]
     """
-    op = "roi_align"
-    (image, regions), (batch,) = floating(op, x=x, rois=rois), integral(op, batch_indices=batch_indices)
-    samples = integer(op, "sampling_ratio", sampling_ratio, least=0)
-    check_counts(op, "sampling_ratio", samples**2)
+    (image, regions), (batch,) = floating(x=x, rois=rois), integral(batch_indices=batch_indices)
+    samples = integer("sampling_ratio", sampling_ratio, least=0)
+    check_counts("sampling_ratio", samples**2)
     how = _Pooling(
-        (integer(op, "output_height", output_height, least=1), integer(op, "output_width", output_width, least=1)),
+        (integer("output_height", output_height, least=1), integer("output_width", output_width, least=1)),
         samples,
         spatial_scale,
-        one_of(op, "coordinate_transformation_mode", coordinate_transformation_mode, RoiCoordinates) == "half_pixel",
-        one_of(op, "mode", mode, RoiPooling) == "max",
+        one_of("coordinate_transformation_mode", coordinate_transformation_mode, RoiCoordinates) == "half_pixel",
+        one_of("mode", mode, RoiPooling) == "max",
     )
     return _roi_align((image, regions, batch), how)
 
 
 def _aligned_sizes(x: Sizes, rois: Sizes, batch_indices: Sizes, height: int, width: int) -> Sizes:
     """The sizes (R, C, height, width) for R regions (R, 4) in images (N, C, H, W) (ONNX RoiAlign-22)."""
-    must_fit("roi_align", "x", x, ("N", "C", "H", "W"))
+    must_fit("x", x, ("N", "C", "H", "W"))
     problem = (
-        f"roi_align: `rois` of {shape_text(rois)} must be (R, 4), and `batch_indices` of "
-        f"{shape_text(batch_indices)} must be (R,)"
+        f"`rois` of {shape_text(rois)} must be (R, 4), and `batch_indices` of {shape_text(batch_indices)} must be (R,)"
     )
     if len(rois) != 2 or not all_agree(problem, (*batch_indices, rois[1]), (rois[0], 4)):
         raise ShapeError(problem)
-    check_inhabited("roi_align: `x`", x, (0, 2, 3), rois[:1])
+    check_inhabited("`x`", x, (0, 2, 3), rois[:1])
     return (rois[0], x[1], height, width)
 
 
@@ -89,7 +87,7 @@ def _aligned_sizes(x: Sizes, rois: Sizes, batch_indices: Sizes, height: int, wid
 def _roi_align(operands: tuple[Any, Any, Any], how: _Pooling) -> Any:
     x, rois, batch = operands
     sizes = _aligned_sizes(x.shape, rois.shape, batch.shape, *how.shape)
-    bounded_like("roi_align", sizes, x)
+    bounded_like(sizes, x)
     work = np.promote_types(np.promote_types(x.dtype, rois.dtype), np.float32)
     rows = jnp.moveaxis(lax.convert_element_type(x, work), 1, -1)
     bounds = lax.convert_element_type(rois, work) * how.scale - (0.5 if how.half_pixel else 0.0)
@@ -141,7 +139,7 @@ def _roi_align(operands: tuple[Any, Any, Any], how: _Pooling) -> Any:
     else:
         total = summed(sample, steps, moving, fixed) / jnp.maximum(drawn, 1)[:, None, None, None].astype(work)
     y = jnp.moveaxis(total, -1, 1)
-    return assert_sizes("roi_align", lax.convert_element_type(y, x.dtype), sizes, x.dtype)
+    return assert_sizes(lax.convert_element_type(y, x.dtype), sizes, x.dtype)
 
 
 def _neighbours(start: Any, width: Any, count: Any, sample: Any, number: int, size: Any) -> Any:

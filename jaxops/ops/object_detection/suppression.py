@@ -23,8 +23,7 @@ TRAITS = Traits(precision="exact")
 def _check_scores(boxes: Sizes, scores: Sizes) -> None:
     """Raises ShapeError unless boxes are (B, S, 4) and scores (B, C, S) (ONNX NonMaxSuppression-11)."""
     problem = (
-        f"non_max_suppression: `boxes` of {shape_text(boxes)} must be (B, S, 4), and `scores` of "
-        f"{shape_text(scores)} must be (B, C, S)"
+        f"`boxes` of {shape_text(boxes)} must be (B, S, 4), and `scores` of {shape_text(scores)} must be (B, C, S)"
     )
     if len(scores) != 3 or not all_agree(problem, boxes, (scores[0], scores[2], 4)):
         raise ShapeError(problem)
@@ -57,26 +56,25 @@ def non_max_suppression(
     >>> non_max_suppression(corners, jnp.array([[[0.9, 0.8, 0.7]]]), 3, 0.5).tolist()
     [[0, 0, 0], [0, 0, 2]]
     """
-    op = "non_max_suppression"
     operands = (boxes, scores, max_output_boxes_per_class, iou_threshold, score_threshold)
     if size is None and any(isinstance(v, Tracer) for v in operands):
         problem = "the number of selected boxes depends on operands that are traced"
-        raise unbounded(op, problem, "n rows, cropped or filled up with -1", boxes=boxes, scores=scores)
-    areas, marks = floating(op, boxes=boxes, scores=scores)
+        raise unbounded(problem, "n rows, cropped or filled up with -1", boxes=boxes, scores=scores)
+    areas, marks = floating(boxes=boxes, scores=scores)
     _check_scores(areas.shape, marks.shape)
-    most = _one(op, "max_output_boxes_per_class", _limit(max_output_boxes_per_class, areas.shape[1]))
-    overlap = _one(op, "iou_threshold", np.float32(0) if iou_threshold is None else iou_threshold)
-    least = _one(op, "score_threshold", np.float32(-np.inf) if score_threshold is None else score_threshold)
+    most = _one("max_output_boxes_per_class", _limit(max_output_boxes_per_class, areas.shape[1]))
+    overlap = _one("iou_threshold", np.float32(0) if iou_threshold is None else iou_threshold)
+    least = _one("score_threshold", np.float32(-np.inf) if score_threshold is None else score_threshold)
     if size is None:
         areas, marks = _rounded_up(areas, marks)
-    chosen = _select((areas, marks, most, overlap, least), flag(op, "center_point_box", center_point_box))
+    chosen = _select((areas, marks, most, overlap, least), flag("center_point_box", center_point_box))
     if size is None:
         positions = np.stack(np.nonzero(np.asarray(chosen) >= 0), 1)
         rows = np.concatenate([positions[:, :2], np.asarray(chosen)[tuple(positions.T)][:, None]], 1)
         return as_traced(rows.astype(np.int64))
-    count = integer(op, "size", size, least=0)
-    check_counts(op, "size", count)
-    bounded_like(op, (count, 3), areas, np.int64)
+    count = integer("size", size, least=0)
+    check_counts("size", count)
+    bounded_like((count, 3), areas, np.int64)
     if 0 in chosen.shape:
         return jnp.full((count, 3), -1, canonical(np.int64))
     # JAX counts in int64 where it does not know that a symbolic size is small.
@@ -109,10 +107,10 @@ def _limit(value: Any, boxes: Any) -> Any:
     return np.minimum(np.asarray(value), np.asarray(most))
 
 
-def _one(op: str, name: str, value: Any) -> jax.Array:
+def _one(name: str, value: Any) -> jax.Array:
     number = as_traced(value)
     if number.size != 1:
-        raise ShapeError(f"{op}: `{name}` must be one number, got {describe(number)}")
+        raise ShapeError(f"`{name}` must be one number, got {describe(number)}")
     return number.reshape(())
 
 

@@ -32,9 +32,8 @@ def adaptive_avg_pool(data: Array, output_shape: Static) -> jax.Array:
     >>> adaptive_avg_pool(jnp.arange(5.0).reshape(1, 1, 5), (2,)).tolist()
     [[[1.0, 3.0]]]
     """
-    op = "adaptive_avg_pool"
-    (x,) = floating(op, data=data)
-    return _adaptive_avg_pool(x, _checked(op, x.shape, output_shape))
+    (x,) = floating(data=data)
+    return _adaptive_avg_pool(x, _checked(x.shape, output_shape))
 
 
 def adaptive_max_pool(
@@ -50,34 +49,33 @@ def adaptive_max_pool(
     >>> values.tolist(), indices.tolist()
     ([[[3.0, 3.0]]], [[[1, 1]]])
     """
-    op = "adaptive_max_pool"
-    (x,) = floating(op, data=data)
-    kind = index_type(op, index_element_type, "index_element_type")
-    counts = _checked(op, x.shape, output_shape)
+    (x,) = floating(data=data)
+    kind = index_type(index_element_type, "index_element_type")
+    counts = _checked(x.shape, output_shape)
     if not all(isinstance(d, int) for d in (*x.shape[2:], *counts)):
-        problem = f"{op}: the spatial sizes of `data` {shape_text(x.shape)} and `output_shape` must be numbers"
+        problem = f"the spatial sizes of `data` {shape_text(x.shape)} and `output_shape` must be numbers"
         raise SizeError(problem, *x.shape[2:], *counts, fix=128)
     values, indices = _adaptive_max_pool(x, counts)
     return values, indices.astype(kind)
 
 
-def _checked(op: str, x: Sizes, output_shape: Any) -> Sizes:
-    counts = ints(op, "output_shape", output_shape)
+def _checked(x: Sizes, output_shape: Any) -> Sizes:
+    counts = ints("output_shape", output_shape)
     if not 3 <= len(x) <= 5 or len(counts) != len(x) - 2:
         raise ShapeError(
-            f"{op}: `data` of {shape_text(x)} must have one to three spatial axes, and `output_shape` "
+            f"`data` of {shape_text(x)} must have one to three spatial axes, and `output_shape` "
             f"{shape_text(counts)} must have one number for each"
         )
     if any(isinstance(n, int) and n < 0 for n in counts):
-        raise ShapeError(f"{op}: `output_shape` {shape_text(counts)} must not be negative")
-    check_inhabited(f"{op}: `data`", x, range(2, len(x)), counts)
+        raise ShapeError(f"`output_shape` {shape_text(counts)} must not be negative")
+    check_inhabited("`data`", x, range(2, len(x)), counts)
     return counts
 
 
 @jit_if_concrete
 def _adaptive_avg_pool(x: jax.Array, counts: Sizes) -> jax.Array:
     sizes = (*x.shape[:2], *counts)
-    bounded_like("adaptive_avg_pool", sizes, x)
+    bounded_like(sizes, x)
     y = x.astype(accumulation_type(x.dtype))
     for axis, count in enumerate(counts):
         # A window is a product of one window per axis, so the axes are summed one after another.
@@ -88,13 +86,13 @@ def _adaptive_avg_pool(x: jax.Array, counts: Sizes) -> jax.Array:
         weights = ((element >= first) & (element < last)).astype(y.dtype) / (last - first).astype(y.dtype)
         moved = lax.dot_general(y, weights, (((2 + axis,), (1,)), ((), ())), precision=lax.Precision.HIGHEST)
         y = jnp.moveaxis(moved, -1, 2 + axis)
-    return assert_sizes("adaptive_avg_pool", y.astype(x.dtype), sizes, x.dtype)
+    return assert_sizes(y.astype(x.dtype), sizes, x.dtype)
 
 
 @jit_if_concrete
 def _adaptive_max_pool(x: jax.Array, counts: Sizes) -> tuple[Any, Any]:
     sizes = (*x.shape[:2], *counts)
-    bounded_like("adaptive_max_pool", sizes, x)
+    bounded_like(sizes, x)
     spatial = x.shape[2:]
     flat = np.arange(int(np.prod(spatial))).astype(canonical(np.int64)).reshape(1, 1, *spatial)
     pairs = x, jnp.broadcast_to(flat, x.shape)
@@ -110,4 +108,4 @@ def _adaptive_max_pool(x: jax.Array, counts: Sizes) -> tuple[Any, Any]:
         exists = jnp.broadcast_to(exists[(None,) * axis], values.shape)
         best = jnp.argmax(jnp.where(exists, values, jnp.full_like(values, -np.inf)), axis + 1, keepdims=True)
         pairs = tuple(jnp.take_along_axis(v, best, axis + 1).squeeze(axis + 1) for v in (values, places))
-    return assert_sizes("adaptive_max_pool", pairs[0], sizes, x.dtype), pairs[1]
+    return assert_sizes(pairs[0], sizes, x.dtype), pairs[1]

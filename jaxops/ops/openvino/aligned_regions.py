@@ -2,7 +2,7 @@
 
 __all__ = ["experimental_detectron_roi_feature_extractor", "roi_align", "roi_align_rotated"]
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -27,7 +27,6 @@ AlignedMode = Literal["asymmetric", "half_pixel_for_nn", "half_pixel"]
 
 
 class _How(NamedTuple):
-    op: str
     shape: tuple[int, int]
     samples: int
     scale: float
@@ -61,11 +60,10 @@ def roi_align(
     >>> roi_align(jnp.ones((1, 2, 4, 4)), jnp.array([[0.0, 0.0, 2.0, 2.0]]), jnp.array([0]), **how).tolist()
     [[[[1.0]], [[1.0]]]]
     """
-    op = "roi_align"
-    aligned = one_of(op, "aligned_mode", aligned_mode, AlignedMode)
-    how = _how(op, pooled_h, pooled_w, sampling_ratio, spatial_scale, aligned)
-    how = how._replace(largest=one_of(op, "mode", mode, Mode) == "max")
-    return _pooled(_operands(op, data, rois, batch_indices, 4), how)
+    aligned = one_of("aligned_mode", aligned_mode, AlignedMode)
+    how = _how({"pooled_h": pooled_h, "pooled_w": pooled_w}, sampling_ratio, spatial_scale, aligned)
+    how = how._replace(largest=one_of("mode", mode, Mode) == "max")
+    return _pooled(_operands(data, rois, batch_indices, 4), how)
 
 
 def roi_align_rotated(
@@ -91,10 +89,9 @@ def roi_align_rotated(
     >>> roi_align_rotated(x, jnp.array([[2.0, 2.0, 2.0, 1.0, 0.0]]), jnp.array([0]), **how).tolist()
     [[[[7.0, 8.0]]]]
     """
-    op = "roi_align_rotated"
-    turn = "clockwise" if flag(op, "clockwise_mode", clockwise_mode) else "counterclockwise"
-    how = _how(op, pooled_h, pooled_w, sampling_ratio, spatial_scale, turn)
-    return _pooled(_operands(op, data, rois, batch_indices, 5), how)
+    turn = "clockwise" if flag("clockwise_mode", clockwise_mode) else "counterclockwise"
+    how = _how({"pooled_h": pooled_h, "pooled_w": pooled_w}, sampling_ratio, spatial_scale, turn)
+    return _pooled(_operands(data, rois, batch_indices, 5), how)
 
 
 def experimental_detectron_roi_feature_extractor(
@@ -119,46 +116,42 @@ def experimental_detectron_roi_feature_extractor(
     >>> experimental_detectron_roi_feature_extractor(box, [jnp.ones((1, 1, 3, 3))], **how)[0]
     Array([[[[1.]]]], dtype=float32)
     """
-    op = "experimental_detectron_roi_feature_extractor"
-    scales = ints(op, "pyramid_scales", pyramid_scales)
+    scales = ints("pyramid_scales", pyramid_scales)
     if not pyramid or len(scales) != len(pyramid):
-        raise ArgumentError(
-            f"{op}: `pyramid_scales` is {scales}; it must have one number per feature map, {len(pyramid)}"
-        )
+        raise ArgumentError(f"`pyramid_scales` is {scales}; it must have one number per feature map, {len(pyramid)}")
     maps = {f"pyramid {i}": x for i, x in enumerate(pyramid)}
-    boxes, *levels = floats_of_one_type(op, rois=rois, **maps)
-    mode = "aligned" if flag(op, "aligned", aligned) else "asymmetric"
-    how = _how(op, output_size, output_size, sampling_ratio, 1.0, mode)
-    must_fit(op, "rois", boxes.shape, ("R", 4))
+    boxes, *levels = floats_of_one_type(rois=rois, **maps)
+    mode = "aligned" if flag("aligned", aligned) else "asymmetric"
+    how = _how({"output_size": output_size}, sampling_ratio, 1.0, mode)
+    must_fit("rois", boxes.shape, ("R", 4))
     for name, x in zip(maps, levels, strict=True):
-        must_fit(op, name, x.shape, (1, levels[0].shape[1] if levels[0].ndim == 4 else "C", "H", "W"))
+        must_fit(name, x.shape, (1, levels[0].shape[1] if levels[0].ndim == 4 else "C", "H", "W"))
     return _of_levels((boxes, *levels), how, scales), boxes
 
 
-def _how(op: str, height: Any, width: Any, samples: Any, scale: float, mode: str) -> _How:
-    number = integer(op, "sampling_ratio", samples, least=0)
-    check_counts(op, "sampling_ratio", number**2)
-    names = ("pooled_h", "pooled_w") if op.startswith("roi") else ("output_size", "output_size")
-    shape = (integer(op, names[0], height, least=1), integer(op, names[1], width, least=1))
-    return _How(op, shape, number, scale, mode)
+def _how(sides: Mapping[str, Any], samples: Any, scale: float, mode: str) -> _How:
+    """sides: height and width of the result by their names, or one number that is both."""
+    number = integer("sampling_ratio", samples, least=0)
+    check_counts("sampling_ratio", number**2)
+    lengths = [integer(name, side, least=1) for name, side in sides.items()]
+    return _How((lengths[0], lengths[-1]), number, scale, mode)
 
 
-def _operands(op: str, data: Any, rois: Any, batch_indices: Any, numbers: int) -> tuple[Any, ...]:
-    image, regions = floats_of_one_type(op, data=data, rois=rois)
-    (batch,) = integral(op, batch_indices=batch_indices)
-    _check_sizes(op, image.shape, regions.shape, batch.shape, numbers)
+def _operands(data: Any, rois: Any, batch_indices: Any, numbers: int) -> tuple[Any, ...]:
+    image, regions = floats_of_one_type(data=data, rois=rois)
+    (batch,) = integral(batch_indices=batch_indices)
+    _check_sizes(image.shape, regions.shape, batch.shape, numbers)
     return image, regions, batch
 
 
-def _check_sizes(op: str, x: Sizes, rois: Sizes, batch: Sizes, numbers: int) -> None:
-    must_fit(op, "data", x, ("N", "C", "H", "W"))
+def _check_sizes(x: Sizes, rois: Sizes, batch: Sizes, numbers: int) -> None:
+    must_fit("data", x, ("N", "C", "H", "W"))
     problem = (
-        f"{op}: `rois` of {shape_text(rois)} must be (R, {numbers}), and `batch_indices` of {shape_text(batch)} must "
-        f"be (R,)"
+        f"`rois` of {shape_text(rois)} must be (R, {numbers}), and `batch_indices` of {shape_text(batch)} must be (R,)"
     )
     if len(rois) != 2 or not all_agree(problem, (*batch, rois[1]), (rois[0], numbers)):
         raise ShapeError(problem)
-    check_inhabited(f"{op}: `data`", x, (0, 2, 3), rois[:1])
+    check_inhabited("`data`", x, (0, 2, 3), rois[:1])
 
 
 class _Region(NamedTuple):
@@ -186,18 +179,18 @@ def _regions(rois: Any, how: _How) -> _Region:
 def _pooled(operands: tuple[Any, Any, Any], how: _How) -> Any:
     x, rois, batch = operands
     sizes = (rois.shape[0], x.shape[1], *how.shape)
-    bounded_like(how.op, sizes, x)
+    bounded_like(sizes, x)
     work = accumulation_type(x.dtype)
     regions = _regions(lax.convert_element_type(rois, work), how)
     y = _samples(lax.convert_element_type(x, work), batch.astype(np.int32), regions, how, None)
-    return assert_sizes(how.op, lax.convert_element_type(y, x.dtype), sizes, x.dtype)
+    return assert_sizes(lax.convert_element_type(y, x.dtype), sizes, x.dtype)
 
 
 @jit_if_concrete
 def _of_levels(operands: tuple[Any, ...], how: _How, scales: Sizes) -> Any:
     rois, *levels = operands
     sizes = (rois.shape[0], levels[0].shape[1], *how.shape)
-    bounded_like(how.op, sizes, rois)
+    bounded_like(sizes, rois)
     work = accumulation_type(rois.dtype)
     boxes = lax.convert_element_type(rois, work)
     area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
@@ -210,7 +203,7 @@ def _of_levels(operands: tuple[Any, ...], how: _How, scales: Sizes) -> Any:
         regions = _regions(boxes, how._replace(scale=1 / scale))
         part = _samples(lax.convert_element_type(x, work), image, regions, how, belongs)
         total = jnp.where(belongs[:, None, None, None], part, total)
-    return assert_sizes(how.op, lax.convert_element_type(total, rois.dtype), sizes, rois.dtype)
+    return assert_sizes(lax.convert_element_type(total, rois.dtype), sizes, rois.dtype)
 
 
 def _samples(x: Any, batch: Any, regions: _Region, how: _How, belongs: Any) -> Any:

@@ -53,10 +53,10 @@ def embedding_bag_offsets(
     >>> embedding_bag_offsets(table, jnp.array([0, 1, 2]), jnp.array([0, 2]), reduction="mean").tolist()
     [[1.5], [4.0]]
     """
-    op = "embedding_bag_offsets"
-    table, rows, starts = _bags(op, emb_table, indices=indices, offsets=offsets)
-    must_fit(op, "offsets", starts.shape, ("B",))
-    operands = (table, rows, starts, *_options(op, table, rows, default_index, per_sample_weights, reduction))
+    table, rows, starts = _bags(emb_table, indices=indices, offsets=offsets)
+    must_fit("indices", rows.shape, ("I",))
+    must_fit("offsets", starts.shape, ("B",))
+    operands = (table, rows, starts, *_options(table, rows, default_index, per_sample_weights, reduction))
     return _of_offsets(operands, reduction == "mean")
 
 
@@ -93,10 +93,9 @@ def embedding_bag_packed(
     >>> embedding_bag_packed(jnp.array([[1.0], [2.0]]), jnp.array([[0, 1], [1, 1]])).tolist()
     [[3.0], [4.0]]
     """
-    op = "embedding_bag_packed"
-    table, rows = _bags(op, emb_table, indices=indices)
-    must_fit(op, "indices", rows.shape, ("B", "I"))
-    _, weights = _options(op, table, rows, None, per_sample_weights, reduction)
+    table, rows = _bags(emb_table, indices=indices)
+    must_fit("indices", rows.shape, ("B", "I"))
+    _, weights = _options(table, rows, None, per_sample_weights, reduction)
     return _of_packed((table, rows, weights), reduction == "mean")
 
 
@@ -132,33 +131,31 @@ def embedding_segments_sum(
     >>> embedding_segments_sum(table, jnp.array([0, 1]), jnp.array([0, 0]), 2).tolist()
     [[3.0], [0.0]]
     """
-    op = "embedding_segments_sum"
-    table, rows, segments = _bags(op, emb_table, indices=indices, segment_ids=segment_ids)
-    must_fit(op, "segment_ids", segments.shape, rows.shape)
-    count = integer(op, "num_segments", num_segments, least=0)
-    options = _options(op, table, rows, default_index, per_sample_weights, "sum")
+    table, rows, segments = _bags(emb_table, indices=indices, segment_ids=segment_ids)
+    must_fit("indices", rows.shape, ("I",))
+    must_fit("segment_ids", segments.shape, rows.shape)
+    count = integer("num_segments", num_segments, least=0)
+    options = _options(table, rows, default_index, per_sample_weights, "sum")
     return _of_segments((table, rows, segments, *options), count)
 
 
-def _bags(op: str, emb_table: Any, **places: Any) -> tuple[Any, ...]:
-    table, arrays = as_traced(emb_table), integral(op, **places)
-    require(op, "real numbers", table)
+def _bags(emb_table: Any, **places: Any) -> tuple[Any, ...]:
+    table, arrays = as_traced(emb_table), integral(**places)
+    require("real numbers", table)
     if table.ndim < 1:
-        raise ShapeError(f"{op}: `emb_table` {describe(table)} must have at least one axis")
-    if op != "embedding_bag_packed":
-        must_fit(op, "indices", arrays[0].shape, ("I",))
+        raise ShapeError(f"`emb_table` {describe(table)} must have at least one axis")
     return table, *arrays
 
 
-def _options(op: str, table: Any, rows: Any, default_index: Any, weights: Any, reduction: Any) -> tuple[Any, Any]:
-    if one_of(op, "reduction", reduction, Reduction) == "mean" and weights is not None:
-        raise ArgumentError(f"{op}: `per_sample_weights` are permitted only with the reduction 'sum'")
+def _options(table: Any, rows: Any, default_index: Any, weights: Any, reduction: Any) -> tuple[Any, Any]:
+    if one_of("reduction", reduction, Reduction) == "mean" and weights is not None:
+        raise ArgumentError("`per_sample_weights` are permitted only with the reduction 'sum'")
     if weights is not None:
-        _, weights = unify(op, (table, as_traced(weights)), ("emb_table ", "per_sample_weights "))
-        must_fit(op, "per_sample_weights", weights.shape, rows.shape)
-    (default,) = integral(op, default_index=default_index)
+        _, weights = unify((table, as_traced(weights)), ("emb_table ", "per_sample_weights "))
+        must_fit("per_sample_weights", weights.shape, rows.shape)
+    (default,) = integral(default_index=default_index)
     if default is not None:
-        must_fit(op, "default_index", default.shape, (), (1,))
+        must_fit("default_index", default.shape, (), (1,))
         default = default.reshape(())
     return default, weights
 
@@ -192,12 +189,12 @@ def _grouped(table: Any, read: Any, group: Any, count: Any, default: Any, mean: 
 @jit_if_concrete
 def _of_offsets(operands: tuple[Any, ...], mean: bool) -> Any:
     table, rows, starts, default, weights = operands
-    op, sizes = "embedding_bag_offsets", (starts.shape[0], *table.shape[1:])
-    bounded_like(op, sizes, table)
+    sizes = (starts.shape[0], *table.shape[1:])
+    bounded_like(sizes, table)
     place = lax.iota(starts.dtype, rows.shape[0])
     bag = jnp.searchsorted(starts, place, side="right").astype(np.int32) - 1
     y = _grouped(table, _rows(table, rows, weights), bag, starts.shape[0], default, mean)
-    return assert_sizes(op, y, sizes, table.dtype)
+    return assert_sizes(y, sizes, table.dtype)
 
 
 @jit_if_concrete
@@ -206,16 +203,16 @@ def _of_packed(operands: tuple[Any, ...], mean: bool) -> Any:
     read = _rows(table, rows, weights)
     y = jnp.mean(read, 1) if mean else jnp.sum(read, 1)
     sizes = (rows.shape[0], *table.shape[1:])
-    return assert_sizes("embedding_bag_packed", y.astype(table.dtype), sizes, table.dtype)
+    return assert_sizes(y.astype(table.dtype), sizes, table.dtype)
 
 
 @jit_if_concrete
 def _of_segments(operands: tuple[Any, ...], count: int) -> Any:
     table, rows, segments, default, weights = operands
-    op, sizes = "embedding_segments_sum", (count, *table.shape[1:])
-    bounded_like(op, sizes, table)
+    sizes = (count, *table.shape[1:])
+    bounded_like(sizes, table)
     y = _grouped(table, _rows(table, rows, weights), segments, count, default, False)
-    return assert_sizes(op, y, sizes, table.dtype)
+    return assert_sizes(y, sizes, table.dtype)
 
 
 def _segments(inputs: Sequence[Any], attributes: Mapping[str, Any], results: Sequence[Any]) -> Any:
@@ -243,36 +240,35 @@ def segment_max(
     >>> segment_max(jnp.array([1, 5, 2]), jnp.array([0, 0, 2]), fill_mode="ZERO").tolist()
     [5, 0, 2]
     """
-    op = "segment_max"
-    x, (segments,) = as_traced(data), integral(op, segment_ids=segment_ids)
-    require(op, "real numbers", x)
-    one_of(op, "fill_mode", fill_mode, FillMode)
+    x, (segments,) = as_traced(data), integral(segment_ids=segment_ids)
+    require("real numbers", x)
+    one_of("fill_mode", fill_mode, FillMode)
     if x.ndim < 1:
-        raise ShapeError(f"{op}: `data` {describe(x)} must have at least one axis")
-    must_fit(op, "segment_ids", segments.shape, x.shape[:1])
+        raise ShapeError(f"`data` {describe(x)} must have at least one axis")
+    must_fit("segment_ids", segments.shape, x.shape[:1])
     if num_segments is None and size is None and isinstance(segments, Tracer):
         problem = "the number of segments depends on `segment_ids`, which is traced"
-        raise unbounded(op, problem, "n segments", segment_ids=segments)
+        raise unbounded(problem, "n segments", segment_ids=segments)
     if num_segments is None and size is None:
         count = int(segments.max()) + 1 if segments.size else 0
     else:
         name, value = ("num_segments", num_segments) if size is None else ("size", size)
-        count = integer(op, name, value, least=0)
-    check_counts(op, "num_segments", count)
+        count = integer(name, value, least=0)
+    check_counts("num_segments", count)
     return _segment_max((x, segments), count, fill_mode == "LOWEST")
 
 
 @jit_if_concrete
 def _segment_max(operands: tuple[Any, Any], count: int, lowest: bool) -> Any:
     x, segments = operands
-    op, sizes = "segment_max", (count, *x.shape[1:])
-    bounded_like(op, sizes, x)
+    sizes = (count, *x.shape[1:])
+    bounded_like(sizes, x)
     least = jnp.asarray(jnp.finfo(x.dtype).min if is_float(x.dtype) else jnp.iinfo(x.dtype).min, x.dtype)
     start = jnp.asarray(-np.inf, x.dtype) if is_float(x.dtype) else least
     y = jnp.full(sizes, start).at[segments].max(x, mode="drop", wrap_negative_indices=False)
     filled = jnp.zeros(count, bool).at[segments].set(True, mode="drop", wrap_negative_indices=False)
     filled = filled.reshape(-1, *[1] * (x.ndim - 1))
-    return assert_sizes(op, jnp.where(filled, y, least if lowest else jnp.zeros_like(least)), sizes, x.dtype)
+    return assert_sizes(jnp.where(filled, y, least if lowest else jnp.zeros_like(least)), sizes, x.dtype)
 
 
 @operator(data_size=DataSize(rows_that_begin))
@@ -298,27 +294,26 @@ def sparse_fill_empty_rows(
     >>> found[0].tolist(), found[1].tolist(), found[2].tolist()
     ([[0, 0], [1, 0], [2, 2]], [1.0, 42.0, 3.0], [False, True, False])
     """
-    op = "sparse_fill_empty_rows"
     if size is None and isinstance(indices, Tracer):
         problem = "the number of elements depends on `indices`, which is traced"
-        raise unbounded(op, problem, "n elements, cropped or filled up with -1", indices=indices)
-    x, default = (as_traced(v) for v in unify(op, (values, default_value), ("values ", "default_value ")))
-    (places,) = integral(op, indices=indices)
-    shape = ints(op, "dense_shape", dense_shape)
+        raise unbounded(problem, "n elements, cropped or filled up with -1", indices=indices)
+    x, default = (as_traced(v) for v in unify((values, default_value), ("values ", "default_value ")))
+    (places,) = integral(indices=indices)
+    shape = ints("dense_shape", dense_shape)
     if len(shape) != 2:
-        raise ShapeError(f"{op}: `dense_shape` {shape_text(shape)} must be (rows, columns)")
-    must_fit(op, "values", x.shape, ("M",))
-    must_fit(op, "indices", places.shape, (x.shape[0], 2))
-    must_fit(op, "default_value", default.shape, (), (1,))
+        raise ShapeError(f"`dense_shape` {shape_text(shape)} must be (rows, columns)")
+    must_fit("values", x.shape, ("M",))
+    must_fit("indices", places.shape, (x.shape[0], 2))
+    must_fit("default_value", default.shape, (), (1,))
     rows, numbers, total, empty = _filled((x, places, default), shape[0])
-    count = int(total) if size is None else integer(op, "size", size, least=0)
+    count = int(total) if size is None else integer("size", size, least=0)
     return resized(rows, count), resized(numbers, count), empty
 
 
 @jit_if_concrete
 def _filled(operands: tuple[Any, ...], rows: Any) -> tuple[Any, ...]:
     x, places, default = operands
-    bounded_like("sparse_fill_empty_rows", (rows, 2), places)
+    bounded_like((rows, 2), places)
     filled = jnp.zeros(rows, bool).at[places[:, 0]].set(True, mode="drop", wrap_negative_indices=False)
     row = lax.iota(places.dtype, rows)
     every = jnp.concatenate([places, jnp.stack([row, jnp.zeros_like(row)], 1)])

@@ -27,7 +27,6 @@ Decay = Literal["gaussian", "linear"]
 class _Common(NamedTuple):
     """The attributes that both operators share."""
 
-    op: str
     order: SortResult
     across: bool
     least: float
@@ -75,12 +74,11 @@ def matrix_nms(
     >>> matrix_nms(boxes, jnp.array([[[0.9, 0.8, 0.5]]]))[0][:, 1].tolist()
     [0.8999999761581421, 0.5, 0.4000000059604645]
     """
-    op = "matrix_nms"
-    gaussian = one_of(op, "decay_function", decay_function, Decay) == "gaussian"
-    how = _common(op, sort_result_type, sort_result_across_batch, score_threshold, nms_top_k, keep_top_k)
-    how = how._replace(background=background_class, one=0 if flag(op, "normalized", normalized) else 1)
-    operands = _operands(op, boxes, scores, None, size)
-    kind = index_type(op, output_type)
+    gaussian = one_of("decay_function", decay_function, Decay) == "gaussian"
+    how = _common(sort_result_type, sort_result_across_batch, score_threshold, nms_top_k, keep_top_k)
+    how = how._replace(background=background_class, one=0 if flag("normalized", normalized) else 1)
+    operands = _operands(boxes, scores, None, size)
+    kind = index_type(output_type)
     return _sized(_matrix_nms(operands, how, gaussian_sigma if gaussian else None, post_threshold), how, kind, size)
 
 
@@ -119,44 +117,42 @@ def multiclass_nms(
     >>> multiclass_nms(boxes, jnp.array([[[0.9, 0.8, 0.5]]]), iou_threshold=0.5)[1].tolist()
     [[0], [2]]
     """
-    op = "multiclass_nms"
-    how = _common(op, sort_result_type, sort_result_across_batch, score_threshold, nms_top_k, keep_top_k)
-    how = how._replace(background=background_class, one=0 if flag(op, "normalized", normalized) else 1)
-    operands = _operands(op, boxes, scores, roisnum, size)
-    kind = index_type(op, output_type)
+    how = _common(sort_result_type, sort_result_across_batch, score_threshold, nms_top_k, keep_top_k)
+    how = how._replace(background=background_class, one=0 if flag("normalized", normalized) else 1)
+    operands = _operands(boxes, scores, roisnum, size)
+    kind = index_type(output_type)
     return _sized(_multiclass_nms(operands, how, iou_threshold, nms_eta), how, kind, size)
 
 
-def _common(op: str, order: Any, across: Any, least: float, top_k: Any, keep_top_k: Any) -> _Common:
+def _common(order: Any, across: Any, least: float, top_k: Any, keep_top_k: Any) -> _Common:
     return _Common(
-        op,
-        one_of(op, "sort_result_type", order, SortResult),
-        flag(op, "sort_result_across_batch", across),
+        one_of("sort_result_type", order, SortResult),
+        flag("sort_result_across_batch", across),
         least,
-        integer(op, "nms_top_k", top_k, least=-1),
-        integer(op, "keep_top_k", keep_top_k, least=-1),
+        integer("nms_top_k", top_k, least=-1),
+        integer("keep_top_k", keep_top_k, least=-1),
         -1,
         0,
     )
 
 
-def _operands(op: str, boxes: Any, scores: Any, roisnum: Any, size: Any) -> tuple[Any, ...]:
+def _operands(boxes: Any, scores: Any, roisnum: Any, size: Any) -> tuple[Any, ...]:
     if size is None and any(isinstance(v, Tracer) for v in (boxes, scores, roisnum)):
         problem = "the number of selected boxes depends on operands that are traced"
-        raise unbounded(op, problem, "n rows, cropped or filled up with -1", boxes=boxes, scores=scores)
-    places, marks = floats_of_one_type(op, boxes=boxes, scores=scores)
-    (counts,) = integral(op, roisnum=roisnum)
+        raise unbounded(problem, "n rows, cropped or filled up with -1", boxes=boxes, scores=scores)
+    places, marks = floats_of_one_type(boxes=boxes, scores=scores)
+    (counts,) = integral(roisnum=roisnum)
     a, b = places.shape, marks.shape
     form = (
         "(N, P, 4), and `scores` of {} must be (N, C, P)"
         if roisnum is None
         else "(C, P, 4), and `scores` of {} must be (C, P)"
     )
-    problem = f"{op}: `boxes` of {shape_text(a)} must be {form.format(shape_text(b))}"
+    problem = f"`boxes` of {shape_text(a)} must be {form.format(shape_text(b))}"
     if len(a) != 3 or len(b) != (3 if roisnum is None else 2) or not all_agree(problem, a, (b[0], b[-1], 4)):
         raise ShapeError(problem)
     if counts is not None and counts.ndim != 1:
-        raise ShapeError(f"{op}: `roisnum` of {shape_text(counts.shape)} must be (N,)")
+        raise ShapeError(f"`roisnum` of {shape_text(counts.shape)} must be (N,)")
     return places, marks, counts
 
 
@@ -264,7 +260,7 @@ def _sized(found: tuple[Any, ...], how: _Common, kind: np.dtype, size: Any) -> t
     if size is None:
         total = int(counts.sum())
         return rows[:total], index[:total].astype(kind), counts.astype(kind)
-    total = integer(how.op, "size", size, least=0)
-    check_counts(how.op, "size", total)
-    bounded_like(how.op, (total, 6), rows)
+    total = integer("size", size, least=0)
+    check_counts("size", total)
+    bounded_like((total, 6), rows)
     return resized(rows, total), resized(index, total).astype(kind), counts.astype(kind)

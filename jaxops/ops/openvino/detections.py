@@ -87,60 +87,58 @@ def detection_output(
     ...     keep_top_k=(1,), nms_threshold=0.5, normalized=True).tolist()
     [[[[0.0, 1.0, 0.8999999761581421, 0.0, 0.0, 1.0, 0.5]]]]
     """
-    op = "detection_output"
     if (aux_class_preds is None) != (aux_box_preds is None):
-        raise SignatureError(f"{op}: `aux_class_preds` and `aux_box_preds` must be given together")
+        raise SignatureError("`aux_class_preds` and `aux_box_preds` must be given together")
     operands = floats_of_one_type(
-        op,
         box_logits=box_logits,
         class_preds=class_preds,
         proposals=proposals,
         aux_class_preds=aux_class_preds,
         aux_box_preds=aux_box_preds,
     )
-    limits = ints(op, "keep_top_k", keep_top_k, single=True)
+    limits = ints("keep_top_k", keep_top_k, single=True)
     if not limits:
-        raise ArgumentError(f"{op}: `keep_top_k` is empty; it must have a number, which may be -1 for all")
-    image = (integer(op, "input_height", input_height, least=1), integer(op, "input_width", input_width, least=1))
+        raise ArgumentError("`keep_top_k` is empty; it must have a number, which may be -1 for all")
+    image = (integer("input_height", input_height, least=1), integer("input_width", input_width, least=1))
     how = _How(
-        integer(op, "background_label_id", background_label_id),
-        integer(op, "top_k", top_k, least=-1),
+        integer("background_label_id", background_label_id),
+        integer("top_k", top_k, least=-1),
         limits[0],
-        flag(op, "variance_encoded_in_target", variance_encoded_in_target),
-        one_of(op, "code_type", code_type, CodeType).endswith("CENTER_SIZE"),
-        flag(op, "share_location", share_location),
+        flag("variance_encoded_in_target", variance_encoded_in_target),
+        one_of("code_type", code_type, CodeType).endswith("CENTER_SIZE"),
+        flag("share_location", share_location),
         nms_threshold,
         confidence_threshold,
-        (flag(op, "clip_before_nms", clip_before_nms), flag(op, "clip_after_nms", clip_after_nms)),
-        flag(op, "decrease_label_id", decrease_label_id),
-        None if flag(op, "normalized", normalized) else image,
+        (flag("clip_before_nms", clip_before_nms), flag("clip_after_nms", clip_after_nms)),
+        flag("decrease_label_id", decrease_label_id),
+        None if flag("normalized", normalized) else image,
         objectness_score,
-        None if num_classes is None else integer(op, "num_classes", num_classes, least=1),
+        None if num_classes is None else integer("num_classes", num_classes, least=1),
     )
     return _detection_output(operands, how)
 
 
 def _detected_sizes(operands: tuple[Sizes | None, ...], how: _How) -> tuple[Dim, Dim, Dim]:
     """Returns the numbers of prior boxes, classes and rows."""
-    op, numbers = "detection_output", 4 if how.image is None else 5
+    numbers = 4 if how.image is None else 5
     boxes, scores, priors, aux_scores, aux_boxes = operands
     if boxes is None or scores is None or priors is None or len(priors) != 3 or len(boxes) != 2 or len(scores) != 2:
         raise ShapeError(
-            f"{op}: `box_logits` {shape_text(boxes or ())} and `class_preds` {shape_text(scores or ())} must have two "
+            f"`box_logits` {shape_text(boxes or ())} and `class_preds` {shape_text(scores or ())} must have two "
             f"axes, `proposals` {shape_text(priors or ())} three"
         )
     n, parts = boxes[0], 1 if how.encoded else 2
-    must_fit(op, "proposals", priors, (1, parts, priors[2]), (n, parts, priors[2]))
-    problem = f"{op}: `proposals` of {shape_text(priors)} must have {numbers} numbers for each box on its last axis"
+    must_fit("proposals", priors, (1, parts, priors[2]), (n, parts, priors[2]))
+    problem = f"`proposals` of {shape_text(priors)} must have {numbers} numbers for each box on its last axis"
     count = divided(problem, priors[2], numbers)
-    problem = f"{op}: `class_preds` of {shape_text(scores)} must have a number for each class and each of {count} boxes"
+    problem = f"`class_preds` of {shape_text(scores)} must have a number for each class and each of {count} boxes"
     classes = divided(problem, scores[1], count)
-    if how.classes is not None and not agree(f"{op}: `num_classes` is {how.classes}", classes, how.classes):
-        raise ShapeError(f"{op}: `num_classes` is {how.classes}, but `class_preds` has {classes} for each box")
-    must_fit(op, "class_preds", scores, (n, scores[1]))
-    must_fit(op, "box_logits", boxes, (n, count * 4 * (1 if how.shared else classes)))
-    must_fit(op, "aux_class_preds", aux_scores, (n, count * 2))
-    must_fit(op, "aux_box_preds", aux_boxes, boxes)
+    if how.classes is not None and not agree(f"`num_classes` is {how.classes}", classes, how.classes):
+        raise ShapeError(f"`num_classes` is {how.classes}, but `class_preds` has {classes} for each box")
+    must_fit("class_preds", scores, (n, scores[1]))
+    must_fit("box_logits", boxes, (n, count * 4 * (1 if how.shared else classes)))
+    must_fit("aux_class_preds", aux_scores, (n, count * 2))
+    must_fit("aux_box_preds", aux_boxes, boxes)
     if how.keep_top_k > 0:
         return count, classes, n * how.keep_top_k
     return count, classes, n * classes * (how.top_k if how.top_k > 0 else count)
@@ -148,9 +146,9 @@ def _detected_sizes(operands: tuple[Sizes | None, ...], how: _How) -> tuple[Dim,
 
 @jit_if_concrete
 def _detection_output(operands: tuple[Any, ...], how: _How) -> Any:
-    op, dtype = "detection_output", operands[0].dtype
+    dtype = operands[0].dtype
     number, classes, rows = _detected_sizes(tuple(None if x is None else x.shape for x in operands), how)
-    bounded_like(op, (1, 1, rows, 7), operands[0])
+    bounded_like((1, 1, rows, 7), operands[0])
     work = accumulation_type(dtype)
     wide: list[Any] = [None if x is None else x.astype(work) for x in operands]
     moves, scores, priors, objects, first_moves = wide
@@ -175,7 +173,7 @@ def _detection_output(operands: tuple[Any, ...], how: _How) -> Any:
     table = jnp.concatenate([jnp.stack([image, label, found[1]], -1), corners], -1).reshape(-1, 7)
     table, total = compacted(table, found[2].reshape(-1), rows)
     y = ended(table, total)[None, None].astype(dtype)
-    return assert_sizes(op, y, (1, 1, rows, 7), dtype)
+    return assert_sizes(y, (1, 1, rows, 7), dtype)
 
 
 def _decoded(priors: Any, variances: Any, moves: Any, how: _How) -> Any:

@@ -54,17 +54,16 @@ def experimental_detectron_prior_grid_generator(
     ...     jnp.array([[-1.0, -1.0, 1.0, 1.0]]), jnp.zeros((1, 1, 1, 2)), jnp.zeros((1, 3, 4, 4))).tolist()
     [[0.0, 1.0, 2.0, 3.0], [2.0, 1.0, 4.0, 3.0]]
     """
-    op = "experimental_detectron_prior_grid_generator"
-    (boxes,) = floating(op, priors=priors)
+    (boxes,) = floating(priors=priors)
     cells, image = as_traced(feature_map).shape, as_traced(im_data).shape
-    must_fit(op, "priors", boxes.shape, ("P", 4))
-    must_fit(op, "feature_map", cells, (1, "C", "H", "W"))
-    must_fit(op, "im_data", image, (1, "C", "h", "w"))
-    grid = (integer(op, "h", h, least=0) or cells[2], integer(op, "w", w, least=0) or cells[3])
+    must_fit("priors", boxes.shape, ("P", 4))
+    must_fit("feature_map", cells, (1, "C", "H", "W"))
+    must_fit("im_data", image, (1, "C", "h", "w"))
+    grid = (integer("h", h, least=0) or cells[2], integer("w", w, least=0) or cells[3])
     for name, number, size in zip(("h", "w"), grid, cells[2:], strict=True):
         if isinstance(number, int) and isinstance(size, int) and number > size:
-            raise ArgumentError(f"{op}: `{name}` is {number}, but the feature map has {size} cells along it")
-    bounded_like(op, (*cells[2:], *boxes.shape), boxes)
+            raise ArgumentError(f"`{name}` is {number}, but the feature map has {size} cells along it")
+    bounded_like((*cells[2:], *boxes.shape), boxes)
     work = accumulation_type(boxes.dtype)
     axes = []
     for size, number, step in zip(image[2:], grid, (stride_y, stride_x), strict=True):
@@ -76,8 +75,8 @@ def experimental_detectron_prior_grid_generator(
     more = cells[2] * cells[3] * boxes.shape[0] - grid[0] * grid[1] * boxes.shape[0]
     flat = lax.pad(flat, jnp.zeros((), flat.dtype), [(0, more, 0), (0, 0, 0)])
     sizes = (cells[2] * cells[3] * boxes.shape[0], 4)
-    sizes = sizes if flag(op, "flatten", flatten) else (*cells[2:], *boxes.shape)
-    return assert_sizes(op, flat.reshape(sizes), sizes, boxes.dtype)
+    sizes = sizes if flag("flatten", flatten) else (*cells[2:], *boxes.shape)
+    return assert_sizes(flat.reshape(sizes), sizes, boxes.dtype)
 
 
 def experimental_detectron_topk_rois(input_rois: Array, rois_probs: Array, *, max_rois: int = 0) -> jax.Array:
@@ -91,15 +90,14 @@ def experimental_detectron_topk_rois(input_rois: Array, rois_probs: Array, *, ma
     >>> experimental_detectron_topk_rois(rois, jnp.array([0.1, 0.9]), max_rois=1).tolist()
     [[4.0, 5.0, 6.0, 7.0]]
     """
-    op = "experimental_detectron_topk_rois"
-    boxes, scores = floats_of_one_type(op, input_rois=input_rois, rois_probs=rois_probs)
-    must_fit(op, "input_rois", boxes.shape, ("R", 4))
-    must_fit(op, "rois_probs", scores.shape, (boxes.shape[0],))
-    return _best(op, boxes, scores, integer(op, "max_rois", max_rois, least=0))
+    boxes, scores = floats_of_one_type(input_rois=input_rois, rois_probs=rois_probs)
+    must_fit("input_rois", boxes.shape, ("R", 4))
+    must_fit("rois_probs", scores.shape, (boxes.shape[0],))
+    return _best(boxes, scores, integer("max_rois", max_rois, least=0))
 
 
-def _best(op: str, boxes: Any, scores: Any, most: int) -> Any:
-    bounded_like(op, (most, 4), boxes)
+def _best(boxes: Any, scores: Any, most: int) -> Any:
+    bounded_like((most, 4), boxes)
     order = jnp.argsort(-scores, stable=True)
     order = order[: smaller(order.shape[0], most)]
     best = boxes[order]
@@ -134,19 +132,18 @@ def experimental_detectron_generate_proposals_single_image(
     >>> boxes.tolist()
     [[1.0, 1.0, 4.0, 3.0]]
     """
-    op = "experimental_detectron_generate_proposals_single_image"
-    operands = floats_of_one_type(op, im_info=im_info, anchors=anchors, deltas=deltas, scores=scores)
+    operands = floats_of_one_type(im_info=im_info, anchors=anchors, deltas=deltas, scores=scores)
     info, boxes, moves, marks = operands
-    must_fit(op, "scores", marks.shape, ("A", "H", "W"))
+    must_fit("scores", marks.shape, ("A", "H", "W"))
     number, height, width = marks.shape
-    must_fit(op, "im_info", info.shape, (3,))
-    must_fit(op, "anchors", boxes.shape, (height * width * number, 4))
-    must_fit(op, "deltas", moves.shape, (number * 4, height, width))
+    must_fit("im_info", info.shape, (3,))
+    must_fit("anchors", boxes.shape, (height * width * number, 4))
+    must_fit("deltas", moves.shape, (number * 4, height, width))
     how = _How(
         min_size,
         nms_threshold,
-        integer(op, "pre_nms_count", pre_nms_count, least=0),
-        integer(op, "post_nms_count", post_nms_count, least=0),
+        integer("pre_nms_count", pre_nms_count, least=0),
+        integer("post_nms_count", post_nms_count, least=0),
         1,
         0,
     )
@@ -167,7 +164,7 @@ class _How(NamedTuple):
 def _of_one_image(operands: tuple[Any, ...], how: _How) -> tuple[Any, Any]:
     info, anchors, deltas, scores = operands
     dtype = scores.dtype
-    bounded_like("experimental_detectron_generate_proposals_single_image", (how.most, 4), scores)
+    bounded_like((how.most, 4), scores)
     work = accumulation_type(dtype)
     info, anchors, deltas, scores = (v.astype(work) for v in operands)
     number, height, width = scores.shape
@@ -216,32 +213,31 @@ def generate_proposals(
     >>> boxes.tolist(), counts.tolist()
     ([[1.0, 1.0, 4.0, 3.0]], [1])
     """
-    op = "generate_proposals"
     inputs = {"im_info": im_info, "anchors": anchors, "boxesdeltas": boxesdeltas, "scores": scores}
     if size is None and any(isinstance(v, Tracer) for v in inputs.values()):
         problem = "the number of proposals depends on operands that are traced"
-        raise unbounded(op, problem, "n rows, cropped or filled up with -1", **inputs)
-    operands = floats_of_one_type(op, **inputs)
+        raise unbounded(problem, "n rows, cropped or filled up with -1", **inputs)
+    operands = floats_of_one_type(**inputs)
     info, boxes, moves, marks = operands
-    must_fit(op, "scores", marks.shape, ("N", "A", "H", "W"))
+    must_fit("scores", marks.shape, ("N", "A", "H", "W"))
     n, number, height, width = marks.shape
-    must_fit(op, "im_info", info.shape, (n, 3), (n, 4))
-    must_fit(op, "anchors", boxes.shape, (height, width, number, 4))
-    must_fit(op, "boxesdeltas", moves.shape, (n, number * 4, height, width))
-    kind, one = index_type(op, roi_num_type, "roi_num_type"), 0 if flag(op, "normalized", normalized) else 1
+    must_fit("im_info", info.shape, (n, 3), (n, 4))
+    must_fit("anchors", boxes.shape, (height, width, number, 4))
+    must_fit("boxesdeltas", moves.shape, (n, number * 4, height, width))
+    kind, one = index_type(roi_num_type, "roi_num_type"), 0 if flag("normalized", normalized) else 1
     how = _How(
         min_size,
         nms_threshold,
-        integer(op, "pre_nms_count", pre_nms_count, least=0),
-        integer(op, "post_nms_count", post_nms_count, least=0),
+        integer("pre_nms_count", pre_nms_count, least=0),
+        integer("post_nms_count", post_nms_count, least=0),
         one,
         one,
         nms_eta,
     )
     rows, counts = _of_images(operands, how)
-    total = int(counts.sum()) if size is None else integer(op, "size", size, least=0)
-    check_counts(op, "size", total)
-    bounded_like(op, (total, 4), rows)
+    total = int(counts.sum()) if size is None else integer("size", size, least=0)
+    check_counts("size", total)
+    bounded_like((total, 4), rows)
     rows = resized(rows, total)
     return rows[:, :4], rows[:, 4], counts.astype(kind)
 
@@ -332,22 +328,21 @@ def experimental_detectron_detection_output(
     >>> boxes.tolist(), classes.tolist()
     ([[1.0, 1.0, 4.0, 3.0]], [1])
     """
-    op = "experimental_detectron_detection_output"
-    flag(op, "class_agnostic_box_regression", class_agnostic_box_regression)
-    operands = floats_of_one_type(op, rois=rois, deltas=deltas, scores=scores, im_info=im_info)
+    flag("class_agnostic_box_regression", class_agnostic_box_regression)
+    operands = floats_of_one_type(rois=rois, deltas=deltas, scores=scores, im_info=im_info)
     boxes, moves, marks, info = operands
-    classes = integer(op, "num_classes", num_classes, least=1)
-    must_fit(op, "rois", boxes.shape, ("R", 4))
-    must_fit(op, "deltas", moves.shape, (boxes.shape[0], classes * 4))
-    must_fit(op, "scores", marks.shape, (boxes.shape[0], classes))
-    must_fit(op, "im_info", info.shape, (1, 3))
+    classes = integer("num_classes", num_classes, least=1)
+    must_fit("rois", boxes.shape, ("R", 4))
+    must_fit("deltas", moves.shape, (boxes.shape[0], classes * 4))
+    must_fit("scores", marks.shape, (boxes.shape[0], classes))
+    must_fit("im_info", info.shape, (1, 3))
     if len(deltas_weights) != 4 or not all(deltas_weights):
-        raise ArgumentError(f"{op}: `deltas_weights` {deltas_weights} must be four numbers other than 0")
+        raise ArgumentError(f"`deltas_weights` {deltas_weights} must be four numbers other than 0")
     how = _Output(
         score_threshold,
         nms_threshold,
-        integer(op, "post_nms_count", post_nms_count, least=0),
-        integer(op, "max_detections_per_image", max_detections_per_image, least=0),
+        integer("post_nms_count", post_nms_count, least=0),
+        integer("max_detections_per_image", max_detections_per_image, least=0),
         max_delta_log_wh,
         tuple(deltas_weights),
     )
@@ -366,7 +361,7 @@ class _Output(NamedTuple):
 @jit_if_concrete
 def _detections(operands: tuple[Any, Any, Any], how: _Output) -> tuple[Any, Any, Any]:
     dtype = operands[0].dtype
-    bounded_like("experimental_detectron_detection_output", (how.most, 4), operands[0])
+    bounded_like((how.most, 4), operands[0])
     work = accumulation_type(dtype)
     rois, deltas, scores = (v.astype(work) for v in operands)
     number, classes = scores.shape

@@ -29,14 +29,13 @@ def _fake_convert(
     straight_through: bool, data: Array, scale: Array, shift: Array | None, *, destination_type: Float8
 ) -> jax.Array:
     """`fake_convert`. straight_through: whether a derivative treats rounding as the identity."""
-    op = "fake_convert"
-    x, factor, offset = floats_of_one_type(op, data=data, scale=scale, shift=shift)
+    x, factor, offset = floats_of_one_type(data=data, scale=scale, shift=shift)
     must_agree(
-        f"{op}: `scale` {describe(factor)} and `shift` must broadcast to `data` {describe(x)}",
-        broadcast(op, *(v.shape for v in (x, factor, offset) if v is not None)),
+        f"`scale` {describe(factor)} and `shift` must broadcast to `data` {describe(x)}",
+        broadcast(*(v.shape for v in (x, factor, offset) if v is not None)),
         x.shape,
     )
-    kind = one_of(op, "destination_type", destination_type, Float8)
+    kind = one_of("destination_type", destination_type, Float8)
     return _converted((x, factor, offset), kind, straight_through)
 
 
@@ -53,7 +52,7 @@ def _converted(operands: tuple[Any, Any, Any], kind: str, straight_through: bool
     if straight_through:  # an element out of range, which may be infinite, stays out of the derivative
         is_inside = (-most <= moved) & (moved <= most)
         narrow = rounded(narrow, jnp.where(is_inside, jnp.where(is_inside, wide, 0) * factor - offset, 0))
-    return assert_sizes("fake_convert", ((narrow + offset) / factor).astype(x.dtype), x.shape, x.dtype)
+    return assert_sizes(((narrow + offset) / factor).astype(x.dtype), x.shape, x.dtype)
 
 
 @operator(precision="exact", straight_through=functools.partial(_fake_convert, True))
@@ -83,7 +82,7 @@ def erf_inv(data: Array) -> jax.Array:
     >>> erf_inv(jnp.array([0.0, 1.0])).tolist()
     [0.0, inf]
     """
-    (x,) = floating("erf_inv", data=data)
+    (x,) = floating(data=data)
     return _erf_inv(x)
 
 
@@ -103,9 +102,9 @@ def grn(data: Array, *, bias: float) -> jax.Array:
     >>> grn(jnp.array([[3.0, 4.0]]), bias=0.0).tolist()
     [[0.6000000238418579, 0.800000011920929]]
     """
-    (x,) = floating("grn", data=data)
+    (x,) = floating(data=data)
     if x.ndim < 2:
-        raise ShapeError(f"grn: `data` {describe(x)} must have a batch and channels")
+        raise ShapeError(f"`data` {describe(x)} must have a batch and channels")
     return _grn(x, float(bias))
 
 
@@ -137,14 +136,13 @@ def convert_promote_types(
     >>> [y.dtype.name for y in convert_promote_types(jnp.zeros(2, jnp.int8), jnp.zeros(2))]
     ['float32', 'float32']
     """
-    op = "convert_promote_types"
     x, y = as_traced(input_0), as_traced(input_1)
-    target = element_type(op, "u64_integer_promotion_target", u64_integer_promotion_target)
-    scalars = flag(op, "pytorch_scalar_promotion", pytorch_scalar_promotion)
+    target = element_type("u64_integer_promotion_target", u64_integer_promotion_target)
+    scalars = flag("pytorch_scalar_promotion", pytorch_scalar_promotion)
     kind, safe = _promoted(x, y, scalars, target)
-    if not safe and not flag(op, "promote_unsafe", promote_unsafe):
+    if not safe and not flag("promote_unsafe", promote_unsafe):
         raise DTypeError(
-            f"{op}: {type_name(x)} and {type_name(y)} become {kind.name}, which is wider or may lose numbers; "
+            f"{type_name(x)} and {type_name(y)} become {kind.name}, which is wider or may lose numbers; "
             f"allow it with promote_unsafe=True"
         )
     return x.astype(canonical(kind)), y.astype(canonical(kind))

@@ -41,7 +41,7 @@ def nv12_to_rgb(arg: Array, arg_uv: Array | None = None) -> jax.Array:
     >>> nv12_to_rgb(jnp.full((1, 3, 2, 1), 128, jnp.uint8))[0, 0].tolist()
     [[130, 130, 130], [130, 130, 130]]
     """
-    return _of_nv12("nv12_to_rgb", arg, arg_uv)
+    return _of_nv12(arg, arg_uv)
 
 
 def nv12_to_bgr(arg: Array, arg_uv: Array | None = None) -> jax.Array:
@@ -52,7 +52,7 @@ def nv12_to_bgr(arg: Array, arg_uv: Array | None = None) -> jax.Array:
     >>> nv12_to_bgr(jnp.full((1, 2, 2, 1), 128.0), jnp.full((1, 1, 1, 2), 128.0)).shape
     (1, 2, 2, 3)
     """
-    return lax.rev(_of_nv12("nv12_to_bgr", arg, arg_uv), (3,))
+    return lax.rev(_of_nv12(arg, arg_uv), (3,))
 
 
 def i420_to_rgb(arg: Array, arg_u: Array | None = None, arg_v: Array | None = None) -> jax.Array:
@@ -65,7 +65,7 @@ def i420_to_rgb(arg: Array, arg_u: Array | None = None, arg_v: Array | None = No
     >>> i420_to_rgb(jnp.full((1, 3, 2, 1), 128, jnp.uint8))[0, 0].tolist()
     [[130, 130, 130], [130, 130, 130]]
     """
-    return _of_i420("i420_to_rgb", arg, arg_u, arg_v)
+    return _of_i420(arg, arg_u, arg_v)
 
 
 def i420_to_bgr(arg: Array, arg_u: Array | None = None, arg_v: Array | None = None) -> jax.Array:
@@ -76,7 +76,7 @@ def i420_to_bgr(arg: Array, arg_u: Array | None = None, arg_v: Array | None = No
     >>> i420_to_bgr(jnp.full((1, 3, 2, 1), 128, jnp.uint8)).shape
     (1, 2, 2, 3)
     """
-    return lax.rev(_of_i420("i420_to_bgr", arg, arg_u, arg_v), (3,))
+    return lax.rev(_of_i420(arg, arg_u, arg_v), (3,))
 
 
 def rgb_to_nv12(arg: Array, *, single_plane: bool = True) -> Any:
@@ -92,7 +92,7 @@ def rgb_to_nv12(arg: Array, *, single_plane: bool = True) -> Any:
     >>> rgb_to_nv12(jnp.full((1, 2, 2, 3), 128, jnp.uint8)).reshape(-1).tolist()
     [126, 126, 126, 126, 128, 128]
     """
-    return _nv12("rgb_to_nv12", arg, single_plane, False)
+    return _nv12(arg, single_plane, False)
 
 
 def bgr_to_nv12(arg: Array, *, single_plane: bool = True) -> Any:
@@ -103,49 +103,49 @@ def bgr_to_nv12(arg: Array, *, single_plane: bool = True) -> Any:
     >>> bgr_to_nv12(jnp.full((1, 2, 2, 3), 128, jnp.uint8)).shape
     (1, 3, 2, 1)
     """
-    return _nv12("bgr_to_nv12", arg, single_plane, True)
+    return _nv12(arg, single_plane, True)
 
 
-def _planes(op: str, **operands: Any) -> list[Any]:
+def _planes(**operands: Any) -> list[Any]:
     present = {f"{name} ": as_traced(v) for name, v in operands.items() if v is not None}
-    arrays = list(unify(op, tuple(present.values()), tuple(present)))
+    arrays = list(unify(tuple(present.values()), tuple(present)))
     if arrays[0].dtype != np.uint8 and not is_float(arrays[0].dtype):
-        raise DTypeError(f"{op}: `arg` must be uint8 or floats, got {describe(arrays[0])}")
+        raise DTypeError(f"`arg` must be uint8 or floats, got {describe(arrays[0])}")
     return arrays
 
 
-def _image_sizes(op: str, plane: Sizes, divided_by: int) -> Sizes:
+def _image_sizes(plane: Sizes, divided_by: int) -> Sizes:
     """Returns (N, H, W) of an image from its Y plane, or from a single plane of height 3·H/2."""
-    must_fit(op, "arg", plane, ("N", "H", "W", 1))
+    must_fit("arg", plane, ("N", "H", "W", 1))
     n, height, width, _ = plane
-    problem = f"{op}: `arg` of {shape_text(plane)} must give an even height and width of the image"
+    problem = f"`arg` of {shape_text(plane)} must give an even height and width of the image"
     height = divided(problem, height, divided_by) * 2
     divided(problem, width, 2)
     return n, height, width
 
 
-def _of_nv12(op: str, arg: Any, arg_uv: Any) -> jax.Array:
-    planes = _planes(op, arg=arg, arg_uv=arg_uv)
-    n, height, width = _image_sizes(op, planes[0].shape, 3 if arg_uv is None else 2)
+def _of_nv12(arg: Any, arg_uv: Any) -> jax.Array:
+    planes = _planes(arg=arg, arg_uv=arg_uv)
+    n, height, width = _image_sizes(planes[0].shape, 3 if arg_uv is None else 2)
     if arg_uv is None:
         whole = planes[0]
         color = whole[:, height:].reshape(n, height // 2, width // 2, 2)
         planes = [whole[:, :height], color]
-    must_fit(op, "arg_uv", planes[1].shape, (n, height // 2, width // 2, 2))
+    must_fit("arg_uv", planes[1].shape, (n, height // 2, width // 2, 2))
     return _colors((planes[0], planes[1][..., :1], planes[1][..., 1:]))
 
 
-def _of_i420(op: str, arg: Any, arg_u: Any, arg_v: Any) -> jax.Array:
+def _of_i420(arg: Any, arg_u: Any, arg_v: Any) -> jax.Array:
     if (arg_u is None) != (arg_v is None):
-        raise SignatureError(f"{op}: `arg_u` and `arg_v` must be given together")
-    planes = _planes(op, arg=arg, arg_u=arg_u, arg_v=arg_v)
-    n, height, width = _image_sizes(op, planes[0].shape, 3 if arg_u is None else 2)
+        raise SignatureError("`arg_u` and `arg_v` must be given together")
+    planes = _planes(arg=arg, arg_u=arg_u, arg_v=arg_v)
+    n, height, width = _image_sizes(planes[0].shape, 3 if arg_u is None else 2)
     if arg_u is None:
         whole = planes[0]
         color = whole[:, height:].reshape(n, 2, height // 2, width // 2, 1)
         planes = [whole[:, :height], color[:, 0], color[:, 1]]
     for name, plane in zip(("arg_u", "arg_v"), planes[1:], strict=True):
-        must_fit(op, name, plane.shape, (n, height // 2, width // 2, 1))
+        must_fit(name, plane.shape, (n, height // 2, width // 2, 1))
     return _colors(tuple(planes))
 
 
@@ -168,17 +168,17 @@ def _colors(planes: tuple[Any, Any, Any]) -> Any:
     sizes = (*y.shape[:3], 3)
     colors = jnp.concatenate(parts, 3)
     colors = colors if is_float(dtype) else jnp.round(colors)
-    return assert_sizes("nv12_to_rgb", _whole(colors, dtype), sizes, dtype)
+    return assert_sizes(_whole(colors, dtype), sizes, dtype)
 
 
-def _nv12(op: str, arg: Any, single_plane: Any, swapped: bool) -> Any:
-    (x,) = _planes(op, arg=arg)
-    must_fit(op, "arg", x.shape, ("N", "H", "W", 3))
-    problem = f"{op}: `arg` of {shape_text(x.shape)} must have an even height and width"
+def _nv12(arg: Any, single_plane: Any, swapped: bool) -> Any:
+    (x,) = _planes(arg=arg)
+    must_fit("arg", x.shape, ("N", "H", "W", 3))
+    problem = f"`arg` of {shape_text(x.shape)} must have an even height and width"
     for size in x.shape[1:3]:
         divided(problem, size, 2)
     y, color = _planes_of(lax.rev(x, (3,)) if swapped else x)
-    if not flag(op, "single_plane", single_plane):
+    if not flag("single_plane", single_plane):
         return y, color
     n, height, width, _ = y.shape
     return jnp.concatenate([y, color.reshape(n, height // 2, width, 1)], 1)

@@ -35,19 +35,18 @@ def grouped_matmul(mat_a: Array, mat_b: Weight[Array], offsets: Array | None = N
     >>> grouped_matmul(x, w, jnp.array([1, 3])).tolist()
     [[1.0], [5.0], [5.0]]
     """
-    op = "grouped_matmul"
-    a, b = (as_traced(v) for v in unify(op, (mat_a, mat_b), ("mat_a ", "mat_b ")))
-    require(op, "real numbers", a)
-    (ends,) = integral(op, offsets=offsets)
-    must_fit(op, "mat_a", a.shape, ("T", "K"), ("G", "M", "K"))
+    a, b = (as_traced(v) for v in unify((mat_a, mat_b), ("mat_a ", "mat_b ")))
+    require("real numbers", a)
+    (ends,) = integral(offsets=offsets)
+    must_fit("mat_a", a.shape, ("T", "K"), ("G", "M", "K"))
     if (ends is None) != (a.ndim == 3):
         needs = "must be given" if ends is None else "must not be given"
-        raise SignatureError(f"{op}: `offsets` {needs} for `mat_a` of {shape_text(a.shape)}")
+        raise SignatureError(f"`offsets` {needs} for `mat_a` of {shape_text(a.shape)}")
     if ends is None:
-        must_fit(op, "mat_b", b.shape, (a.shape[0], "N", a.shape[2]))
+        must_fit("mat_b", b.shape, (a.shape[0], "N", a.shape[2]))
     else:
-        must_fit(op, "mat_b", b.shape, ("G", "N", a.shape[1]))
-        must_fit(op, "offsets", ends.shape, (b.shape[0],))
+        must_fit("mat_b", b.shape, ("G", "N", a.shape[1]))
+        must_fit("offsets", ends.shape, (b.shape[0],))
     return _grouped_matmul((a, b, ends))
 
 
@@ -55,7 +54,7 @@ def grouped_matmul(mat_a: Array, mat_b: Weight[Array], offsets: Array | None = N
 def _grouped_matmul(operands: tuple[Any, Any, Any]) -> Any:
     a, b, ends = operands
     dtype, sizes = a.dtype, (*a.shape[:-1], b.shape[1])
-    bounded_like("grouped_matmul", sizes, a)
+    bounded_like(sizes, a)
     work = accumulation_type(dtype)
     a, b = a.astype(work), b.astype(work)
     if ends is None:
@@ -70,7 +69,7 @@ def _grouped_matmul(operands: tuple[Any, Any, Any]) -> Any:
             return jnp.where(belongs[:, None], _product(a, matrix, (((1,), (1,)), ((), ()))), total), None
 
         y = lax.scan(add, jnp.zeros(sizes, work), (b, belongs))[0]
-    return assert_sizes("grouped_matmul", y.astype(dtype), sizes, dtype)
+    return assert_sizes(y.astype(dtype), sizes, dtype)
 
 
 def _product(a: Any, b: Any, axes: Any) -> Any:
@@ -88,6 +87,6 @@ def inverse(data: Array, *, adjoint: bool = False) -> jax.Array:
     >>> inverse(jnp.array([[1.0, 2.0], [0.0, 1.0]]), adjoint=True).tolist()
     [[1.0, 0.0], [-2.0, 1.0]]
     """
-    (x,) = floating("inverse", data=data)
+    (x,) = floating(data=data)
     y = microsoft.inverse(x)
-    return jnp.swapaxes(y, -1, -2) if flag("inverse", "adjoint", adjoint) else y
+    return jnp.swapaxes(y, -1, -2) if flag("adjoint", adjoint) else y

@@ -43,9 +43,8 @@ def space_to_batch(data: Array, block_shape: Static, pads_begin: Static, pads_en
     >>> space_to_batch(jnp.arange(4).reshape(1, 4), (1, 2), (0, 0), (0, 0)).tolist()
     [[0, 2], [1, 3]]
     """
-    op = "space_to_batch"
     x = as_traced(data)
-    block, begin, end = _of_axes(op, x.shape, block_shape=block_shape, pads_begin=pads_begin, pads_end=pads_end)
+    block, begin, end = _of_axes(x.shape, block_shape=block_shape, pads_begin=pads_begin, pads_end=pads_end)
     return widened(lambda arrays: _space_to_batch(arrays[0], block, begin, end), (x,))
 
 
@@ -59,44 +58,43 @@ def batch_to_space(data: Array, block_shape: Static, crops_begin: Static, crops_
     >>> batch_to_space(jnp.array([[0, 2], [1, 3]]), (1, 2), (0, 1), (0, 0)).tolist()
     [[1, 2, 3]]
     """
-    op = "batch_to_space"
     x = as_traced(data)
-    block, begin, end = _of_axes(op, x.shape, block_shape=block_shape, crops_begin=crops_begin, crops_end=crops_end)
+    block, begin, end = _of_axes(x.shape, block_shape=block_shape, crops_begin=crops_begin, crops_end=crops_end)
     return widened(lambda arrays: _batch_to_space(arrays[0], block, begin, end), (x,))
 
 
-def _of_axes(op: str, sizes: Sizes, **operands: Any) -> list[Sizes]:
-    values = [ints(op, name, v) for name, v in operands.items()]
+def _of_axes(sizes: Sizes, **operands: Any) -> list[Sizes]:
+    values = [ints(name, v) for name, v in operands.items()]
     if len(sizes) < 2 or any(len(v) != len(sizes) for v in values):
         names = ", ".join(f"`{name}` {shape_text(v)}" for name, v in zip(operands, values, strict=True))
-        raise ShapeError(f"{op}: {names} must have one number for each axis of data {shape_text(sizes)}, at least two")
+        raise ShapeError(f"{names} must have one number for each axis of data {shape_text(sizes)}, at least two")
     (block, *others), names = values, list(operands)
     if min(block) < 1 or block[0] != 1:
-        raise ArgumentError(f"{op}: `{names[0]}` {shape_text(block)} must be at least 1, and exactly 1 for the batch")
+        raise ArgumentError(f"`{names[0]}` {shape_text(block)} must be at least 1, and exactly 1 for the batch")
     for name, v in zip(names[1:], others, strict=True):
         if min(v) < 0 or v[0] != 0:
-            raise ArgumentError(f"{op}: `{name}` {shape_text(v)} must be at least 0, and exactly 0 for the batch")
+            raise ArgumentError(f"`{name}` {shape_text(v)} must be at least 0, and exactly 0 for the batch")
     return values
 
 
 @jit_if_concrete
 def _space_to_batch(x: Any, block: Sizes, begin: Sizes, end: Sizes) -> Any:
-    op, rank = "space_to_batch", x.ndim
+    rank = x.ndim
     x = lax.pad(x, jnp.zeros((), x.dtype), [(lo, hi, 0) for lo, hi in zip(begin, end, strict=True)])
-    problem = f"{op}: `block_shape` {shape_text(block)} does not divide the padded sizes {shape_text(x.shape)}"
+    problem = f"`block_shape` {shape_text(block)} does not divide the padded sizes {shape_text(x.shape)}"
     parts = [divided(problem, size, b) for size, b in zip(x.shape, block, strict=True)]
     form = [x.shape[0]]
     for part, b in zip(parts[1:], block[1:], strict=True):
         form += [part, b]
     order = [*range(2, 2 * rank - 1, 2), 0, *range(1, 2 * rank - 1, 2)]
     sizes = (x.shape[0] * math.prod(block), *parts[1:])
-    return assert_sizes(op, lax.reshape(lax.transpose(lax.reshape(x, form), order), sizes), sizes, x.dtype)
+    return assert_sizes(lax.reshape(lax.transpose(lax.reshape(x, form), order), sizes), sizes, x.dtype)
 
 
 @jit_if_concrete
 def _batch_to_space(x: Any, block: Sizes, begin: Sizes, end: Sizes) -> Any:
-    op, rank = "batch_to_space", x.ndim
-    problem = f"{op}: `block_shape` {shape_text(block)} does not divide the batch of {shape_text(x.shape)}"
+    rank = x.ndim
+    problem = f"`block_shape` {shape_text(block)} does not divide the batch of {shape_text(x.shape)}"
     batch = divided(problem, x.shape[0], math.prod(block))
     form = (*block[1:], batch, *x.shape[1:])
     order = [rank - 1]
@@ -105,11 +103,11 @@ def _batch_to_space(x: Any, block: Sizes, begin: Sizes, end: Sizes) -> Any:
     whole = (batch, *(size * b for size, b in zip(x.shape[1:], block[1:], strict=True)))
     for axis, (size, lo, hi) in enumerate(zip(whole, begin, end, strict=True)):
         if isinstance(size, int) and lo + hi > size:
-            raise ShapeError(f"{op}: `crops_begin` {lo} and `crops_end` {hi} exceed the size {size} of axis {axis}")
+            raise ShapeError(f"`crops_begin` {lo} and `crops_end` {hi} exceed the size {size} of axis {axis}")
     y = lax.reshape(lax.transpose(lax.reshape(x, form), order), whole)
     y = lax.slice(y, begin, [size - hi for size, hi in zip(whole, end, strict=True)])
     sizes = tuple(size - lo - hi for size, lo, hi in zip(whole, begin, end, strict=True))
-    return assert_sizes(op, y, sizes, x.dtype)
+    return assert_sizes(y, sizes, x.dtype)
 
 
 def shuffle_channels(data: Array, *, axis: int = 1, group: int = 1) -> jax.Array:
@@ -121,18 +119,15 @@ def shuffle_channels(data: Array, *, axis: int = 1, group: int = 1) -> jax.Array
     >>> shuffle_channels(jnp.arange(6), axis=0, group=2).tolist()
     [0, 3, 1, 4, 2, 5]
     """
-    op = "shuffle_channels"
-    x, count = as_traced(data), integer(op, "group", group, least=1)
-    index = axis_of(op, axis, x.ndim)
-    part = divided(
-        f"{op}: `group` {count} does not divide axis {index} of {shape_text(x.shape)}", x.shape[index], count
-    )
+    x, count = as_traced(data), integer("group", group, least=1)
+    index = axis_of(axis, x.ndim)
+    part = divided(f"`group` {count} does not divide axis {index} of {shape_text(x.shape)}", x.shape[index], count)
     form = (*x.shape[:index], count, part, *x.shape[index + 1 :])
 
     def swapped(arrays: Any) -> Any:
         return lax.reshape(jnp.swapaxes(lax.reshape(arrays[0], form), index, index + 1), x.shape)
 
-    return assert_sizes(op, widened(swapped, (x,)), x.shape, x.dtype)
+    return assert_sizes(widened(swapped, (x,)), x.shape, x.dtype)
 
 
 def roll(data: Array, shift: Any, axes: Static) -> jax.Array:
@@ -145,14 +140,13 @@ def roll(data: Array, shift: Any, axes: Static) -> jax.Array:
     >>> roll(jnp.arange(4), 1, 0).tolist()
     [3, 0, 1, 2]
     """
-    op = "roll"
     x = as_traced(data)
-    indices = [axis_of(op, a, x.ndim, operand="axes") for a in ints(op, "axes", axes, single=True)]
-    shifts = as_traced(shift) if not is_static(shift) else known(op, "shift", shift)
-    require(op, "integer", shifts)
+    indices = [axis_of(a, x.ndim, operand="axes") for a in ints("axes", axes, single=True)]
+    shifts = as_traced(shift) if not is_static(shift) else known("shift", shift)
+    require("integer", shifts)
     if shifts.ndim > 1 or (shifts.ndim == 1 and shifts.shape[0] not in (1, len(indices))):
         raise ShapeError(
-            f"{op}: `shift` of {shape_text(shifts.shape)} must be one integer, or one for each of {len(indices)} `axes`"
+            f"`shift` of {shape_text(shifts.shape)} must be one integer, or one for each of {len(indices)} `axes`"
         )
     ways: dict[int, Any] = {}
     for position, index in enumerate(indices):
@@ -173,7 +167,7 @@ def _rolled(x: Any, ways: dict[int, Any]) -> Any:
             count = jnp.asarray(size, np.int32)
             index = (lax.iota(np.int32, size) - jnp.asarray(way).astype(np.int32) % jnp.maximum(count, 1)) % count
             y = jnp.take(y, index, axis, mode="clip")
-    return assert_sizes("roll", y, x.shape, x.dtype)
+    return assert_sizes(y, x.shape, x.dtype)
 
 
 def reverse(data: Array, axis: Static, *, mode: ReverseMode) -> jax.Array:
@@ -186,15 +180,14 @@ def reverse(data: Array, axis: Static, *, mode: ReverseMode) -> jax.Array:
     >>> reverse(jnp.arange(4).reshape(2, 2), (1,), mode="index").tolist()
     [[1, 0], [3, 2]]
     """
-    op = "reverse"
     x = as_traced(data)
-    if one_of(op, "mode", mode, ReverseMode) == "mask":
-        mask = known(op, "axis", axis)
+    if one_of("mode", mode, ReverseMode) == "mask":
+        mask = known("axis", axis)
         if mask.shape != (x.ndim,):
-            raise ShapeError(f"{op}: `axis` of {shape_text(mask.shape)} must have {x.ndim} booleans, one per axis")
+            raise ShapeError(f"`axis` of {shape_text(mask.shape)} must have {x.ndim} booleans, one per axis")
         indices = tuple(int(i) for i in np.flatnonzero(mask))
     else:
-        indices = axes_of(op, axis, x.ndim, operand="axis")
+        indices = axes_of(axis, x.ndim, operand="axis")
     return widened(lambda arrays: lax.rev(arrays[0], indices), (x,))
 
 
@@ -210,17 +203,16 @@ def slice_scatter(
     >>> slice_scatter(jnp.zeros(5), jnp.ones(2), (1,), (5,), (2,)).tolist()
     [0.0, 1.0, 0.0, 1.0, 0.0]
     """
-    op = "slice_scatter"
-    x, values = (as_traced(v) for v in unify(op, (data, updates), ("data ", "updates ")))
-    bounds = [ints(op, name, v) for name, v in (("start", start), ("stop", stop), ("step", step))]
-    indices = tuple(range(len(bounds[0]))) if axes is None else axes_of(op, axes, x.ndim)
+    x, values = (as_traced(v) for v in unify((data, updates), ("data ", "updates ")))
+    bounds = [ints(name, v) for name, v in (("start", start), ("stop", stop), ("step", step))]
+    indices = tuple(range(len(bounds[0]))) if axes is None else axes_of(axes, x.ndim)
     if {len(b) for b in bounds} != {len(indices)} or len(indices) > x.ndim:
-        raise ShapeError(f"{op}: `start`, `stop`, `step` and `axes` must have one length, at most the {x.ndim} axes")
+        raise ShapeError(f"`start`, `stop`, `step` and `axes` must have one length, at most the {x.ndim} axes")
     ranges: list[Any] = [(0, size, 1) for size in x.shape]
     for index, first, last, by in zip(indices, *bounds, strict=True):
         ranges[index] = (*slice_range(x.shape[index], first, last, by), by)
     sizes = tuple(count for _, count, _ in ranges)
-    must_fit(op, "updates", values.shape, sizes, reason=", the sizes of the slice")
+    must_fit("updates", values.shape, sizes, reason=", the sizes of the slice")
 
     def written(arrays: Any) -> Any:
         places = []
@@ -229,7 +221,7 @@ def slice_scatter(
             places.append(place.reshape([-1 if a == axis else 1 for a in range(x.ndim)]))
         return arrays[0].at[tuple(places)].set(arrays[1], unique_indices=True)
 
-    return assert_sizes(op, widened(written, (x, values)), x.shape, x.dtype)
+    return assert_sizes(widened(written, (x, values)), x.shape, x.dtype)
 
 
 def gather_tree(step_ids: Array, parent_idx: Array, max_seq_len: Array, end_token: Array) -> jax.Array:
@@ -244,15 +236,14 @@ def gather_tree(step_ids: Array, parent_idx: Array, max_seq_len: Array, end_toke
     >>> gather_tree(step, jnp.array([[[0, 0]], [[1, 0]]]), jnp.array([2]), jnp.array(9)).tolist()
     [[[2, 1]], [[3, 4]]]
     """
-    op = "gather_tree"
     names = ("step_ids ", "parent_idx ", "max_seq_len ", "end_token ")
-    operands = tuple(as_traced(v) for v in unify(op, (step_ids, parent_idx, max_seq_len, end_token), names))
-    require(op, "real numbers", *operands)
+    operands = tuple(as_traced(v) for v in unify((step_ids, parent_idx, max_seq_len, end_token), names))
+    require("real numbers", *operands)
     steps, parents, lengths, end = operands
-    must_fit(op, "step_ids", steps.shape, ("T", "N", "B"))
-    must_fit(op, "parent_idx", parents.shape, steps.shape)
-    must_fit(op, "max_seq_len", lengths.shape, (steps.shape[1],))
-    must_fit(op, "end_token", end.shape, (), (1,))
+    must_fit("step_ids", steps.shape, ("T", "N", "B"))
+    must_fit("parent_idx", parents.shape, steps.shape)
+    must_fit("max_seq_len", lengths.shape, (steps.shape[1],))
+    must_fit("end_token", end.shape, (), (1,))
     return _gather_tree(operands)
 
 
@@ -273,4 +264,4 @@ def _gather_tree(operands: tuple[Any, ...]) -> Any:
     tokens = lax.scan(back, own, (steps, parents, exists), reverse=True)[1]
     is_end = (tokens == end).astype(np.int32)
     ended = jnp.cumsum(is_end, 0) > is_end
-    return assert_sizes("gather_tree", jnp.where(ended, end, tokens), steps.shape, steps.dtype)
+    return assert_sizes(jnp.where(ended, end, tokens), steps.shape, steps.dtype)

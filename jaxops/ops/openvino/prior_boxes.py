@@ -59,13 +59,12 @@ def prior_box(
     >>> prior_box((1, 1), (10, 20), offset=0.5, min_size=(4.0,)).tolist()[0]
     [0.4000000059604645, 0.30000001192092896, 0.6000000238418579, 0.699999988079071]
     """
-    op = "prior_box"
-    grid, image = _pair(op, "output_size", output_size), _pair(op, "image_size", image_size)
+    grid, image = _pair("output_size", output_size), _pair("image_size", image_size)
     if fixed_size and len(density) != len(fixed_size):
-        raise ArgumentError(f"{op}: `fixed_size` {fixed_size} and `density` {density} must have one length")
-    scaled = flag(op, "scale_all_sizes", scale_all_sizes)
-    by_order = flag(op, "min_max_aspect_ratios_order", min_max_aspect_ratios_order)
-    ratios = _ratios(aspect_ratio, flag(op, "flip", flip))
+        raise ArgumentError(f"`fixed_size` {fixed_size} and `density` {density} must have one length")
+    scaled = flag("scale_all_sizes", scale_all_sizes)
+    by_order = flag("min_max_aspect_ratios_order", min_max_aspect_ratios_order)
+    ratios = _ratios(aspect_ratio, flag("flip", flip))
     if fixed_size:
         around = []
     elif scaled:
@@ -84,7 +83,7 @@ def prior_box(
     is_fixed = (np.arange(len(fixed) + len(around)) < len(fixed))[:, None]
     cut = jnp.clip(boxes, below(_FIRST, boxes), below(_LAST, boxes))
     boxes = jnp.where(below(is_fixed, boxes), cut, boxes)
-    return _with_variances(op, boxes, clip, variance)
+    return _with_variances(boxes, clip, variance)
 
 
 _FIRST = np.array([0, 0, -np.inf, -np.inf], np.float32)
@@ -114,22 +113,21 @@ def prior_box_clustered(
     >>> prior_box_clustered((1, 1), (4, 4), offset=0.5, width=(2.0,), height=(1.0,)).tolist()[0]
     [0.25, 0.375, 0.75, 0.625]
     """
-    op = "prior_box_clustered"
-    grid, image = _pair(op, "output_size", output_size), _pair(op, "image_size", image_size)
+    grid, image = _pair("output_size", output_size), _pair("image_size", image_size)
     if len(width) != len(height):
-        raise ArgumentError(f"{op}: `width` {width} and `height` {height} must have one length")
+        raise ArgumentError(f"`width` {width} and `height` {height} must have one length")
     size = _floats(image)
     steps = (step_h or step, step_w or step)
     cell = jnp.asarray(steps, np.float32) if any(steps) else size / _floats(grid)
     around = [(0.0, 0.0, w / 2, h / 2) for w, h in zip(width, height, strict=True)]
     boxes = _boxes(grid, size, cell, offset, (around, jnp.ones(len(around))))
-    return _with_variances(op, boxes, clip, variance)
+    return _with_variances(boxes, clip, variance)
 
 
-def _pair(op: str, name: str, value: Any) -> Sizes:
-    numbers = ints(op, name, value)
+def _pair(name: str, value: Any) -> Sizes:
+    numbers = ints(name, value)
     if len(numbers) != 2:
-        raise ShapeError(f"{op}: `{name}` {shape_text(numbers)} must be two numbers, a height and a width")
+        raise ShapeError(f"`{name}` {shape_text(numbers)} must be two numbers, a height and a width")
     return numbers
 
 
@@ -179,11 +177,11 @@ def _boxes(grid: Sizes, size: Any, cell: Any, offset: float, around: tuple[Seque
     return (centres + below(corners, centres)) / below(jnp.stack([size[1], size[0]] * 2), centres)
 
 
-def _with_variances(op: str, boxes: Any, clip: bool, variance: Sequence[float]) -> jax.Array:
+def _with_variances(boxes: Any, clip: bool, variance: Sequence[float]) -> jax.Array:
     if len(variance) not in (0, 1, 4):
-        raise ArgumentError(f"{op}: `variance` {variance} must be none, one or four numbers")
-    boxes = jnp.clip(boxes, 0, 1) if flag(op, "clip", clip) else boxes
+        raise ArgumentError(f"`variance` {variance} must be none, one or four numbers")
+    boxes = jnp.clip(boxes, 0, 1) if flag("clip", clip) else boxes
     variances = jnp.broadcast_to(below(np.asarray(variance or (0.1,), np.float32), boxes), boxes.shape)
     height, width, number, _ = boxes.shape
     result = jnp.stack([boxes.reshape(-1), variances.reshape(-1)])
-    return assert_sizes(op, result, (2, 4 * height * width * number), np.float32)
+    return assert_sizes(result, (2, 4 * height * width * number), np.float32)

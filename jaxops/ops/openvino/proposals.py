@@ -76,24 +76,23 @@ def proposal(
     >>> boxes.tolist()
     [[0.0, 0.0, 0.0, 4.0, 4.0]]
     """
-    op = "proposal"
-    operands = floats_of_one_type(op, class_probs=class_probs, bbox_deltas=bbox_deltas, image_shape=image_shape)
-    tensorflow = one_of(op, "framework", framework, Framework) == "tensorflow"
-    anchors = _anchors(integer(op, "base_size", base_size, least=1), ratio, scale, tensorflow)
+    operands = floats_of_one_type(class_probs=class_probs, bbox_deltas=bbox_deltas, image_shape=image_shape)
+    tensorflow = one_of("framework", framework, Framework) == "tensorflow"
+    anchors = _anchors(integer("base_size", base_size, least=1), ratio, scale, tensorflow)
     number = len(anchors)
-    must_fit(op, "class_probs", operands[0].shape, ("N", 2 * number, "H", "W"))
+    must_fit("class_probs", operands[0].shape, ("N", 2 * number, "H", "W"))
     n, _, height, width = operands[0].shape
-    must_fit(op, "bbox_deltas", operands[1].shape, (n, 4 * number, height, width))
-    must_fit(op, "image_shape", operands[2].shape, (3,), (4,))
+    must_fit("bbox_deltas", operands[1].shape, (n, 4 * number, height, width))
+    must_fit("image_shape", operands[2].shape, (3,), (4,))
     how = _How(
         anchors,
-        integer(op, "pre_nms_topn", pre_nms_topn, least=1),
-        integer(op, "post_nms_topn", post_nms_topn, least=1),
+        integer("pre_nms_topn", pre_nms_topn, least=1),
+        integer("post_nms_topn", post_nms_topn, least=1),
         nms_thresh,
-        integer(op, "feat_stride", feat_stride, least=1),
-        integer(op, "min_size", min_size, least=0),
-        (flag(op, "clip_before_nms", clip_before_nms), flag(op, "clip_after_nms", clip_after_nms)),
-        flag(op, "normalize", normalize),
+        integer("feat_stride", feat_stride, least=1),
+        integer("min_size", min_size, least=0),
+        (flag("clip_before_nms", clip_before_nms), flag("clip_after_nms", clip_after_nms)),
+        flag("normalize", normalize),
         (box_coordinate_scale, box_size_scale),
         tensorflow,
     )
@@ -120,7 +119,7 @@ def _proposal(operands: tuple[Any, ...], how: _How) -> Any:
     n, _, height, width = scores.shape
     number, one = len(how.anchors), 0 if how.tensorflow else 1
     sizes = (n * how.most, 5)
-    bounded_like("proposal", sizes, scores)
+    bounded_like(sizes, scores)
     work = accumulation_type(scores.dtype)
     image = image.astype(work)
     bounds = image[:2] if how.tensorflow else jnp.flip(image[:2])
@@ -161,4 +160,4 @@ def _proposal(operands: tuple[Any, ...], how: _How) -> Any:
 
     rows, marks = jax.vmap(of_image)(boxes, marks, lax.iota(work, n))
     y = rows.reshape(sizes).astype(scores.dtype)
-    return assert_sizes("proposal", y, sizes, scores.dtype), marks.reshape(-1).astype(scores.dtype)
+    return assert_sizes(y, sizes, scores.dtype), marks.reshape(-1).astype(scores.dtype)

@@ -57,25 +57,25 @@ def random_uniform(
     >>> random_uniform((3,), 50, 100, output_type=np.int32, global_seed=80, op_seed=100).tolist()
     [65, 70, 56]
     """
-    op, sizes = "random_uniform", ints("random_uniform", "shape", shape)
+    sizes = ints("shape", shape)
     negative = [d for d in sizes if isinstance(d, int) and d < 0]
     if negative:
-        raise ArgumentError(f"{op}: `shape` {shape_text(sizes)} holds {negative[0]}; sizes must not be negative")
-    kind = element_type(op, "output_type", output_type)
+        raise ArgumentError(f"`shape` {shape_text(sizes)} holds {negative[0]}; sizes must not be negative")
+    kind = element_type("output_type", output_type)
     if kind not in (np.int32, np.int64) and (not is_float(kind) or kind.itemsize < 2 or kind.name in SUB_BYTE):
         raise DTypeError(
-            f"{op}: `output_type` is {kind.name}; it must be a floating-point type of 16 bits or more, int32 or int64"
+            f"`output_type` is {kind.name}; it must be a floating-point type of 16 bits or more, int32 or int64"
         )
-    low, high = (_bound(op, name, value, kind) for name, value in (("min_val", min_val), ("max_val", max_val)))
+    low, high = (_bound(name, value, kind) for name, value in (("min_val", min_val), ("max_val", max_val)))
     if is_static(low) and is_static(high) and not low < high:
-        raise ArgumentError(f"{op}: `max_val` is {high}; it must be above `min_val`, {low}")
-    one_of(op, "alignment", alignment, Alignment)
-    bounded(op, sizes, canonical(kind).itemsize, computed=None if tracing() else True)
-    seeds = _seeds(op, global_seed, op_seed)
+        raise ArgumentError(f"`max_val` is {high}; it must be above `min_val`, {low}")
+    one_of("alignment", alignment, Alignment)
+    bounded(sizes, canonical(kind).itemsize, computed=None if tracing() else True)
+    seeds = _seeds(global_seed, op_seed)
     bounds = tuple(as_traced(value) for value in (low, high))
     is_wide = kind == np.int64 and not all(is_static(b) and b <= _WORD for b in (low, high))
     if seeds == (0, 0):
-        return _of_key((*bounds, random_key(op, rng, None)), sizes, kind)
+        return _of_key((*bounds, random_key(rng, None)), sizes, kind)
     return _of_seeds(bounds, sizes, kind, seeds, alignment == "pytorch", is_wide, is_static(low) and low == 0)
 
 
@@ -104,15 +104,14 @@ def multinomial(
     >>> multinomial(np.float32([[0, 1, 0]]), 3, with_replacement=True, **draw).tolist()
     [[1, 1, 1]]
     """
-    op = "multinomial"
-    (x,) = floating(op, probs=probs)
-    count, kind = integer(op, "num_samples", num_samples, least=0), index_type(op, convert_type, "convert_type")
+    (x,) = floating(probs=probs)
+    count, kind = integer("num_samples", num_samples, least=0), index_type(convert_type, "convert_type")
     if x.ndim != 2 or (isinstance(x.shape[1], int) and x.shape[1] == 0):
-        raise ShapeError(f"{op}: `probs` of {shape_text(x.shape)} must be (batch, classes), with at least one class")
-    again, logarithms = flag(op, "with_replacement", with_replacement), flag(op, "log_probs", log_probs)
+        raise ShapeError(f"`probs` of {shape_text(x.shape)} must be (batch, classes), with at least one class")
+    again, logarithms = flag("with_replacement", with_replacement), flag("log_probs", log_probs)
     if not again and isinstance(x.shape[1], int) and isinstance(count, int) and count > x.shape[1]:
         raise ArgumentError(
-            f"{op}: `num_samples` is {count}, but `probs` of {shape_text(x.shape)} has {x.shape[1]} classes; without "
+            f"`num_samples` is {count}, but `probs` of {shape_text(x.shape)} has {x.shape[1]} classes; without "
             "replacement there must be at least as many classes"
         )
     numbers = random_uniform(
@@ -127,17 +126,17 @@ def multinomial(
     return _classes((as_traced(x), numbers), again, logarithms, kind)
 
 
-def _bound(op: str, name: str, value: Any, kind: np.dtype) -> Any:
+def _bound(name: str, value: Any, kind: np.dtype) -> Any:
     x = array(value)
     if is_symbolic(x) or x.shape not in ((), (1,)):
-        raise ShapeError(f"{op}: `{name}` must be one number, got {shape_text(x.shape)}")
+        raise ShapeError(f"`{name}` must be one number, got {shape_text(x.shape)}")
     return x.reshape(()).astype(kind if is_static(x) else canonical(kind))
 
 
-def _seeds(op: str, global_seed: int, op_seed: int) -> tuple[int, int]:
+def _seeds(global_seed: int, op_seed: int) -> tuple[int, int]:
     """Returns the seeds as 64-bit numbers."""
     pairs = ("global_seed", global_seed), ("op_seed", op_seed)
-    first, second = (integer(op, name, value) % 2**64 for name, value in pairs)
+    first, second = (integer(name, value) % 2**64 for name, value in pairs)
     return first, second
 
 
@@ -175,7 +174,7 @@ def _of_seeds(
         if is_twister and is_wide and canonical(kind) == kind:
             single = mersenne_twister(seeds[0], count)[:count].reshape(count, 1)
             y = jnp.where(jnp.maximum(low, high) > _WORD, y, _in_range(single, low, high, is_twister))
-    return assert_sizes("random_uniform", y.reshape(sizes), sizes, canonical(kind))
+    return assert_sizes(y.reshape(sizes), sizes, canonical(kind))
 
 
 def _philox(key: int, counter: int, groups: Dim) -> Any:
@@ -261,7 +260,7 @@ def _classes(operands: tuple[Any, Any], again: bool, logarithms: bool, kind: np.
             return weights.at[jnp.arange(weights.shape[0]), chosen].set(0), chosen
 
         classes = lax.scan(draw, weights, numbers.T)[1].T
-    return assert_sizes("multinomial", classes.astype(kind), numbers.shape, kind)
+    return assert_sizes(classes.astype(kind), numbers.shape, kind)
 
 
 def _cumulative(weights: Any) -> Any:

@@ -51,13 +51,12 @@ def roi_pooling(
     >>> roi_pooling(x, box, pooled_h=2, pooled_w=1, spatial_scale=1.0, method="bilinear").tolist()
     [[[[0.5], [1.5]]]]
     """
-    op = "roi_pooling"
     bins = output_size if output_roi is None else output_roi
-    height, width = (pooled_h, pooled_w) if bins is None else _two(op, ints(op, "output_roi", bins))
-    shape = (integer(op, "pooled_h", height, least=1), integer(op, "pooled_w", width, least=1))
-    operands = floats_of_one_type(op, input=input, coords=coords)
-    _region_sizes(op, operands[0].shape, operands[1].shape)
-    if one_of(op, "method", method, Method) == "max":
+    height, width = (pooled_h, pooled_w) if bins is None else _two(ints("output_roi", bins))
+    shape = (integer("pooled_h", height, least=1), integer("pooled_w", width, least=1))
+    operands = floats_of_one_type(input=input, coords=coords)
+    _region_sizes(operands[0].shape, operands[1].shape)
+    if one_of("method", method, Method) == "max":
         return max_roi_pool(*operands, pooled_shape=shape, spatial_scale=spatial_scale)
     return _bilinear_pooling(operands, shape)
 
@@ -89,22 +88,21 @@ def psroi_pooling(
     >>> psroi_pooling(x, jnp.array([[0.0, 0.0, 0.0, 1.0, 1.0]]), output_dim=2, spatial_scale=1.0).tolist()
     [[[[1.5]], [[5.5]]]]
     """
-    op = "psroi_pooling"
-    operands = floats_of_one_type(op, input=input, coords=coords)
-    _region_sizes(op, operands[0].shape, operands[1].shape)
+    operands = floats_of_one_type(input=input, coords=coords)
+    _region_sizes(operands[0].shape, operands[1].shape)
     bins = (
-        integer(op, "spatial_bins_y", spatial_bins_y, least=1),
-        integer(op, "spatial_bins_x", spatial_bins_x, least=1),
+        integer("spatial_bins_y", spatial_bins_y, least=1),
+        integer("spatial_bins_x", spatial_bins_x, least=1),
     )
     how = _Grouped(
-        integer(op, "output_dim", output_dim, least=1),
-        integer(op, "group_size", group_size, least=1),
+        integer("output_dim", output_dim, least=1),
+        integer("group_size", group_size, least=1),
         spatial_scale,
         bins,
     )
-    average = one_of(op, "mode", mode, Mode) == "average"
+    average = one_of("mode", mode, Mode) == "average"
     per_channel = how.group**2 if average else bins[0] * bins[1]
-    must_fit(op, "input", operands[0].shape, ("N", how.channels * per_channel, "H", "W"))
+    must_fit("input", operands[0].shape, ("N", how.channels * per_channel, "H", "W"))
     return (_average_of_bins if average else _points_of_bins)(operands, how)
 
 
@@ -137,36 +135,35 @@ def deformable_psroi_pooling(
     >>> deformable_psroi_pooling(x, box, output_dim=1, spatial_scale=1.0, spatial_bins_x=2, spatial_bins_y=2).tolist()
     [[[[0.75]]]]
     """
-    op = "deformable_psroi_pooling"
-    one_of(op, "mode", mode, DeformableMode)
-    operands = floats_of_one_type(op, feature_maps=feature_maps, coords=coords, offsets=offsets)
-    _region_sizes(op, operands[0].shape, operands[1].shape, "feature_maps")
+    one_of("mode", mode, DeformableMode)
+    operands = floats_of_one_type(feature_maps=feature_maps, coords=coords, offsets=offsets)
+    _region_sizes(operands[0].shape, operands[1].shape, "feature_maps")
     bins = (
-        integer(op, "spatial_bins_y", spatial_bins_y, least=1),
-        integer(op, "spatial_bins_x", spatial_bins_x, least=1),
+        integer("spatial_bins_y", spatial_bins_y, least=1),
+        integer("spatial_bins_x", spatial_bins_x, least=1),
     )
     how = _Grouped(
-        integer(op, "output_dim", output_dim, least=1),
-        integer(op, "group_size", group_size, least=1),
+        integer("output_dim", output_dim, least=1),
+        integer("group_size", group_size, least=1),
         spatial_scale,
         bins,
     )
-    must_fit(op, "feature_maps", operands[0].shape, ("N", how.channels * how.group**2, "H", "W"))
-    parts = integer(op, "part_size", part_size, least=1)
+    must_fit("feature_maps", operands[0].shape, ("N", how.channels * how.group**2, "H", "W"))
+    parts = integer("part_size", part_size, least=1)
     if offsets is not None:
         sizes = operands[2].shape
-        must_fit(op, "offsets", sizes, (operands[1].shape[0], "2·K", parts, parts))
+        must_fit("offsets", sizes, (operands[1].shape[0], "2·K", parts, parts))
         if sizes[1] % 2 or sizes[1] == 0 or how.channels % (sizes[1] // 2):
             raise ShapeError(
-                f"{op}: `offsets` of {shape_text(sizes)} must have two channels for each group of the "
+                f"`offsets` of {shape_text(sizes)} must have two channels for each group of the "
                 f"{how.channels} output channels"
             )
     return _deformable_pooling(operands, how, trans_std)
 
 
-def _two(op: str, numbers: Sizes) -> Sizes:
+def _two(numbers: Sizes) -> Sizes:
     if len(numbers) != 2:
-        raise ShapeError(f"{op}: `output_roi` {shape_text(numbers)} must be two numbers, a height and a width")
+        raise ShapeError(f"`output_roi` {shape_text(numbers)} must be two numbers, a height and a width")
     return numbers
 
 
@@ -177,10 +174,10 @@ class _Grouped(NamedTuple):
     bins: tuple[int, int]
 
 
-def _region_sizes(op: str, x: Sizes, coords: Sizes, name: str = "input") -> None:
-    must_fit(op, name, x, ("N", "C", "H", "W"))
-    must_fit(op, "coords", coords, ("R", 5), reason=": image, x1, y1, x2, y2")
-    check_inhabited(f"{op}: `{name}`", x, (0, 2, 3), coords[:1])
+def _region_sizes(x: Sizes, coords: Sizes, name: str = "input") -> None:
+    must_fit(name, x, ("N", "C", "H", "W"))
+    must_fit("coords", coords, ("R", 5), reason=": image, x1, y1, x2, y2")
+    check_inhabited(f"`{name}`", x, (0, 2, 3), coords[:1])
 
 
 def interpolated(rows: Any, image: Any, y: Any, x: Any, channel: Any = None) -> Any:
@@ -221,7 +218,7 @@ def _whole(x: Any) -> Any:
 def _bilinear_pooling(operands: tuple[Any, Any], shape: tuple[int, int]) -> Any:
     x, coords = operands
     sizes = (coords.shape[0], x.shape[1], *shape)
-    bounded_like("roi_pooling", sizes, x)
+    bounded_like(sizes, x)
     work = accumulation_type(x.dtype)
     boxes = coords.astype(work)
     axes = []
@@ -238,7 +235,7 @@ def _bilinear_pooling(operands: tuple[Any, Any], shape: tuple[int, int]) -> Any:
     read = interpolated(_channels_last(x, work), image, y[:, :, None], z[:, None])
     inside = (y_inside[:, :, None] & z_inside[:, None])[..., None]
     y = jnp.moveaxis(jnp.where(inside, read, jnp.zeros_like(read)), -1, 1)
-    return assert_sizes("roi_pooling", y.astype(x.dtype), sizes, x.dtype)
+    return assert_sizes(y.astype(x.dtype), sizes, x.dtype)
 
 
 @jit_if_concrete
@@ -246,7 +243,7 @@ def _average_of_bins(operands: tuple[Any, Any], how: _Grouped) -> Any:
     x, coords = operands
     n, _, height, width = x.shape
     sizes = (coords.shape[0], how.channels, how.group, how.group)
-    bounded_like("psroi_pooling", sizes, x)
+    bounded_like(sizes, x)
     if isinstance(sizes[0], int) and sizes[0] == 0:
         return jnp.zeros(sizes, x.dtype)
     work = accumulation_type(x.dtype)
@@ -272,14 +269,14 @@ def _average_of_bins(operands: tuple[Any, Any], how: _Grouped) -> Any:
         return total / jnp.maximum(counts, 1)[None]
 
     y = lax.map(region, (coords[:, 0].astype(np.int32), bins(1, height), bins(0, width)))
-    return assert_sizes("psroi_pooling", y.astype(x.dtype), sizes, x.dtype)
+    return assert_sizes(y.astype(x.dtype), sizes, x.dtype)
 
 
 @jit_if_concrete
 def _points_of_bins(operands: tuple[Any, Any], how: _Grouped) -> Any:
     x, coords = operands
     sizes = (coords.shape[0], how.channels, how.group, how.group)
-    bounded_like("psroi_pooling", sizes, x)
+    bounded_like(sizes, x)
     work = accumulation_type(x.dtype)
     rows = _channels_last(x, work)
     boxes = coords[:, 1:].astype(work) * how.scale
@@ -302,15 +299,15 @@ def _points_of_bins(operands: tuple[Any, Any], how: _Grouped) -> Any:
         term = jnp.where(counted, read, jnp.zeros_like(read))
         total = term if total is None else total + term
     y = (total / (how.bins[0] * how.bins[1])).astype(x.dtype)
-    return assert_sizes("psroi_pooling", y, sizes, x.dtype)
+    return assert_sizes(y, sizes, x.dtype)
 
 
 @jit_if_concrete
 def _deformable_pooling(operands: tuple[Any, Any, Any], how: _Grouped, strength: float) -> Any:
     x, coords, offsets = operands
-    op, group = "deformable_psroi_pooling", how.group
+    group = how.group
     sizes = (coords.shape[0], how.channels, group, group)
-    bounded_like(op, sizes, x)
+    bounded_like(sizes, x)
     work = accumulation_type(x.dtype)
     rows = _channels_last(x, work)
     corners = _whole(coords[:, 1:].astype(work))
@@ -342,4 +339,4 @@ def _deformable_pooling(operands: tuple[Any, Any, Any], how: _Grouped, strength:
         total = total + jnp.where(counted, read, jnp.zeros_like(read))
         count = count + counted.astype(work)
     y = jnp.where(image >= 0, total / jnp.maximum(count, 1), jnp.zeros_like(total))
-    return assert_sizes(op, y.astype(x.dtype), sizes, x.dtype)
+    return assert_sizes(y.astype(x.dtype), sizes, x.dtype)

@@ -33,12 +33,11 @@ def bucketize(
     >>> bucketize(jnp.array([[3, 50], [10, -1]]), jnp.array([0, 5, 10])).tolist()
     [[1, 3], [2, 0]]
     """
-    op = "bucketize"
     x, bounds = as_traced(data), as_traced(buckets)
-    require(op, "real numbers", x, bounds)
-    must_fit(op, "buckets", bounds.shape, ("n",))
-    kind = index_type(op, output_type)
-    right = flag(op, "with_right_bound", with_right_bound)
+    require("real numbers", x, bounds)
+    must_fit("buckets", bounds.shape, ("n",))
+    kind = index_type(output_type)
+    right = flag("with_right_bound", with_right_bound)
     return _places((bounds, x), "left" if right else "right").astype(kind)
 
 
@@ -55,17 +54,16 @@ def search_sorted(
     >>> search_sorted(jnp.array([1, 3, 3, 5]), jnp.array([3, 6])).tolist()
     [1, 4]
     """
-    op = "search_sorted"
-    sequence, x = (as_traced(v) for v in unify(op, (sorted_sequence, values), ("sorted_sequence ", "values ")))
-    require(op, "real numbers", sequence)
+    sequence, x = (as_traced(v) for v in unify((sorted_sequence, values), ("sorted_sequence ", "values ")))
+    require("real numbers", sequence)
     problem = (
-        f"{op}: `sorted_sequence` of {shape_text(sequence.shape)} must have one axis, or the leading axes of `values` "
+        f"`sorted_sequence` of {shape_text(sequence.shape)} must have one axis, or the leading axes of `values` "
         f"{shape_text(x.shape)}"
     )
     if sequence.ndim == 0 or (sequence.ndim > 1 and not all_agree(problem, sequence.shape[:-1], x.shape[:-1])):
         raise ShapeError(problem)
-    side = "right" if flag(op, "right_mode", right_mode) else "left"
-    return _places((sequence, x), side).astype(index_type(op, output_type))
+    side = "right" if flag("right_mode", right_mode) else "left"
+    return _places((sequence, x), side).astype(index_type(output_type))
 
 
 @jit_if_concrete
@@ -80,4 +78,4 @@ def _places(operands: tuple[Any, Any], side: Any) -> Any:
     else:
         rows = sequence.reshape(-1, sequence.shape[-1]), x.reshape(-1, x.shape[-1])
         found = jax.vmap(lambda s, v: jnp.searchsorted(s, v, side=side))(*rows)
-    return assert_sizes("search_sorted", found.reshape(sizes).astype(np.int32), sizes)
+    return assert_sizes(found.reshape(sizes).astype(np.int32), sizes)

@@ -53,23 +53,22 @@ def istft(
     >>> istft(spectrum, jnp.ones(2), 2, 1, center=False, normalized=False).tolist()
     [1.0, 2.0]
     """
-    op = "istft"
-    x, shape = floats_of_one_type(op, data=data, window=window)
-    size = integer(op, "frame_size", frame_size, least=1)
+    x, shape = floats_of_one_type(data=data, window=window)
+    size = integer("frame_size", frame_size, least=1)
     bins = size // 2 + 1
-    must_fit(op, "data", x.shape, (bins, "T", 2), ("N", bins, "T", 2))
-    must_fit(op, "window", shape.shape, ("w",))
+    must_fit("data", x.shape, (bins, "T", 2), ("N", bins, "T", 2))
+    must_fit("window", shape.shape, ("w",))
     if isinstance(shape.shape[0], int) and shape.shape[0] > size:
-        raise ShapeError(f"{op}: `window` of {shape_text(shape.shape)} is longer than `frame_size`, {size}")
+        raise ShapeError(f"`window` of {shape_text(shape.shape)} is longer than `frame_size`, {size}")
     if isinstance(x.shape[-2], int) and x.shape[-2] < 1:
-        raise ArgumentError(f"{op}: `data` of {shape_text(x.shape)} has no frame")
-    length = None if signal_length is None else integer(op, "signal_length", signal_length, least=0)
+        raise ArgumentError(f"`data` of {shape_text(x.shape)} has no frame")
+    length = None if signal_length is None else integer("signal_length", signal_length, least=0)
     how = _How(
         size,
-        integer(op, "frame_step", frame_step, least=1),
+        integer("frame_step", frame_step, least=1),
         length,
-        flag(op, "center", center),
-        flag(op, "normalized", normalized),
+        flag("center", center),
+        flag("normalized", normalized),
     )
     y = _istft((x if x.ndim == 4 else x[None], shape), how)
     return y if x.ndim == 4 else y[0]
@@ -82,7 +81,7 @@ def _istft(operands: tuple[Any, Any], how: _How) -> Any:
     whole = (frames - 1) * how.step + how.size
     margin = how.size // 2 if how.centered else 0
     length = whole - (how.size if how.centered else 0) if how.length is None else how.length
-    bounded_like("istft", (n, length), x)
+    bounded_like((n, length), x)
     work = accumulation_type(x.dtype)
     wide = x.astype(work)
     signals = jnp.fft.irfft(jnp.moveaxis(lax.complex(wide[..., 0], wide[..., 1]), 1, 2), how.size, axis=-1).astype(work)
@@ -96,4 +95,4 @@ def _istft(operands: tuple[Any, Any], how: _How) -> Any:
     exists = jnp.broadcast_to(weight != 0, total.shape)
     signal = jnp.where(exists, total * scale / jnp.where(exists, weight, jnp.ones_like(total)), jnp.zeros_like(total))
     signal = lax.pad(signal, jnp.zeros((), work), [(0, 0, 0), (-margin, length - whole + margin, 0)])
-    return assert_sizes("istft", signal.astype(x.dtype), (n, length), x.dtype)
+    return assert_sizes(signal.astype(x.dtype), (n, length), x.dtype)

@@ -61,10 +61,9 @@ def non_max_suppression(
     >>> rows.tolist(), count.tolist()
     ([[0, 0, 0], [0, 0, 2]], [2])
     """
-    op = "non_max_suppression"
-    centred = one_of(op, "box_encoding", box_encoding, BoxEncoding) == "center"
+    centred = one_of("box_encoding", box_encoding, BoxEncoding) == "center"
     limits = (max_output_boxes_per_class, iou_threshold, score_threshold, soft_nms_sigma)
-    how = _How(op, 4, _centred if centred else _cornered, flag(op, "sort_result_descending", sort_result_descending))
+    how = _How(4, _centred if centred else _cornered, flag("sort_result_descending", sort_result_descending))
     return _suppressed(boxes, scores, limits, how, output_type, size)
 
 
@@ -92,15 +91,13 @@ def nms_rotated(
     >>> nms_rotated(boxes, jnp.array([[[0.9, 0.8, 0.7]]]), 3, 0.5, 0.0)[0].tolist()
     [[0, 0, 0], [0, 0, 1], [0, 0, 2]]
     """
-    op = "nms_rotated"
     limits = (max_output_boxes_per_class, iou_threshold, score_threshold, None)
-    overlaps = _clockwise if flag(op, "clockwise", clockwise) else _counterclockwise
-    how = _How(op, 5, overlaps, flag(op, "sort_result_descending", sort_result_descending))
+    overlaps = _clockwise if flag("clockwise", clockwise) else _counterclockwise
+    how = _How(5, overlaps, flag("sort_result_descending", sort_result_descending))
     return _suppressed(boxes, scores, limits, how, output_type, size)
 
 
 class _How(NamedTuple):
-    op: str
     numbers: int
     overlaps: Callable[[Any], Callable[[Any], Any]]
     sorted: bool
@@ -123,27 +120,27 @@ def _counterclockwise(boxes: Any) -> Any:
 
 
 def _suppressed(boxes: Any, scores: Any, limits: tuple[Any, ...], how: _How, output_type: Any, size: Any) -> Any:
-    op, kind = how.op, index_type(how.op, output_type)
+    kind = index_type(output_type)
     if size is None and any(isinstance(v, Tracer) for v in (boxes, scores, *limits)):
         problem = "the number of selected boxes depends on operands that are traced"
-        raise unbounded(op, problem, "n rows, cropped or filled up with -1", boxes=boxes, scores=scores)
-    places, marks = floating(op, boxes=boxes, scores=scores)
+        raise unbounded(problem, "n rows, cropped or filled up with -1", boxes=boxes, scores=scores)
+    places, marks = floating(boxes=boxes, scores=scores)
     _check_scores(how, places.shape, marks.shape)
     most, *thresholds = limits
     count = places.shape[1]
     known = isinstance(most, int | np.integer | np.ndarray) and np.asarray(most).dtype.kind in "iu"
     if known:  # a limit beyond the number of boxes, which may be symbolic, has no effect: such as INT64_MAX
         most = np.minimum(most, count if isinstance(count, int) else np.iinfo(np.int32).max)
-    numbers = (_one(op, "max_output_boxes_per_class", np.int32(0) if most is None else most),)
+    numbers = (_one("max_output_boxes_per_class", np.int32(0) if most is None else most),)
     for name, value in zip(("iou_threshold", "score_threshold", "soft_nms_sigma"), thresholds, strict=True):
-        numbers += (_one(op, name, np.float32(0) if value is None else value).astype(places.dtype),)
+        numbers += (_one(name, np.float32(0) if value is None else value).astype(places.dtype),)
     table, values, total = _chosen((places, marks, *numbers), how)
     if size is None:
         rows = int(total)
         return table[:rows].astype(kind), values[:rows], total.reshape(1).astype(kind)
-    rows = integer(op, "size", size, least=0)
-    check_counts(op, "size", rows)
-    bounded_like(op, (rows, 3), places, kind)
+    rows = integer("size", size, least=0)
+    check_counts("size", rows)
+    bounded_like((rows, 3), places, kind)
     return (
         resized(table, rows).astype(kind),
         resized(values, rows),
@@ -151,11 +148,11 @@ def _suppressed(boxes: Any, scores: Any, limits: tuple[Any, ...], how: _How, out
     )
 
 
-def index_type(op: str, output_type: Any, name: str = "output_type") -> np.dtype:
+def index_type(output_type: Any, name: str = "output_type") -> np.dtype:
     """Returns the type of indices; int64 becomes int32 while x64 is off."""
-    kind = element_type(op, name, output_type)
+    kind = element_type(name, output_type)
     if kind not in (np.int32, np.int64):
-        raise DTypeError(f"{op}: `{name}` is {kind.name}; it must be int64 or int32")
+        raise DTypeError(f"`{name}` is {kind.name}; it must be int64 or int32")
     return canonical(kind)
 
 
@@ -168,17 +165,17 @@ def resized(table: Any, rows: int) -> Any:
 
 def _check_scores(how: _How, boxes: Sizes, scores: Sizes) -> None:
     problem = (
-        f"{how.op}: `boxes` of {shape_text(boxes)} must be (N, P, {how.numbers}), and `scores` of "
+        f"`boxes` of {shape_text(boxes)} must be (N, P, {how.numbers}), and `scores` of "
         f"{shape_text(scores)} must be (N, C, P)"
     )
     if len(scores) != 3 or not all_agree(problem, boxes, (scores[0], scores[2], how.numbers)):
         raise ShapeError(problem)
 
 
-def _one(op: str, name: str, value: Any) -> jax.Array:
+def _one(name: str, value: Any) -> jax.Array:
     number = as_traced(value)
     if number.size != 1:
-        raise ShapeError(f"{op}: `{name}` must be one number, got {describe(number)}")
+        raise ShapeError(f"`{name}` must be one number, got {describe(number)}")
     return number.reshape(())
 
 

@@ -32,11 +32,10 @@ def ctc_greedy_decoder(data: Array, sequence_mask: Array, *, ctc_merge_repeated:
     >>> ctc_greedy_decoder(scores, jnp.ones((5, 1)))[0, :, 0, 0].tolist()
     [0.0, 0.0, 1.0, -1.0, -1.0]
     """
-    op = "ctc_greedy_decoder"
-    scores, mask = floats_of_one_type(op, data=data, sequence_mask=sequence_mask)
-    must_fit(op, "data", scores.shape, ("T", "N", "C"))
-    must_fit(op, "sequence_mask", mask.shape, scores.shape[:2])
-    return _by_mask((scores, mask), flag(op, "ctc_merge_repeated", ctc_merge_repeated))
+    scores, mask = floats_of_one_type(data=data, sequence_mask=sequence_mask)
+    must_fit("data", scores.shape, ("T", "N", "C"))
+    must_fit("sequence_mask", mask.shape, scores.shape[:2])
+    return _by_mask((scores, mask), flag("ctc_merge_repeated", ctc_merge_repeated))
 
 
 def ctc_greedy_decoder_seq_len(
@@ -59,17 +58,16 @@ def ctc_greedy_decoder_seq_len(
     >>> ctc_greedy_decoder_seq_len(scores, jnp.array([4]))[0].tolist()
     [[0, 0, -1, -1, -1]]
     """
-    op = "ctc_greedy_decoder_seq_len"
-    (scores,), lengths = floating(op, data=data), integral(op, sequence_length=sequence_length, blank_index=blank_index)
-    must_fit(op, "data", scores.shape, ("N", "T", "C"))
-    must_fit(op, "sequence_length", lengths[0].shape, scores.shape[:1])
+    (scores,), lengths = floating(data=data), integral(sequence_length=sequence_length, blank_index=blank_index)
+    must_fit("data", scores.shape, ("N", "T", "C"))
+    must_fit("sequence_length", lengths[0].shape, scores.shape[:1])
     if lengths[1] is not None:
-        must_fit(op, "blank_index", lengths[1].shape, (), (1,))
+        must_fit("blank_index", lengths[1].shape, (), (1,))
     kinds = (
-        index_type(op, classes_index_type, "classes_index_type"),
-        index_type(op, sequence_length_type, "sequence_length_type"),
+        index_type(classes_index_type, "classes_index_type"),
+        index_type(sequence_length_type, "sequence_length_type"),
     )
-    classes, counts = _by_length((scores, *lengths), flag(op, "merge_repeated", merge_repeated))
+    classes, counts = _by_length((scores, *lengths), flag("merge_repeated", merge_repeated))
     return classes.astype(kinds[0]), counts.astype(kinds[1])
 
 
@@ -98,7 +96,7 @@ def _by_mask(operands: tuple[Any, Any], merged: bool) -> Any:
     exists = jnp.cumsum((mask.T == 0).astype(np.int32), 1) == 0
     found, _ = _decoded(best, exists, jnp.asarray(classes, np.int32) - 1, merged)
     y = found.astype(scores.dtype)[..., None, None]
-    return assert_sizes("ctc_greedy_decoder", y, (count, time, 1, 1), scores.dtype)
+    return assert_sizes(y, (count, time, 1, 1), scores.dtype)
 
 
 @jit_if_concrete
@@ -136,19 +134,18 @@ def ctc_loss(
     >>> bool(jnp.allclose(loss, -jnp.log(3 / 4)))
     True
     """
-    op = "ctc_loss"
-    (scores,) = floating(op, logits=logits)
-    others = integral(op, logit_length=logit_length, labels=labels, label_length=label_length, blank_index=blank_index)
-    must_fit(op, "logits", scores.shape, ("N", "T", "C"))
+    (scores,) = floating(logits=logits)
+    others = integral(logit_length=logit_length, labels=labels, label_length=label_length, blank_index=blank_index)
+    must_fit("logits", scores.shape, ("N", "T", "C"))
     n, time, _ = scores.shape
-    must_fit(op, "logit_length", others[0].shape, (n,))
-    must_fit(op, "labels", others[1].shape, (n, time))
-    must_fit(op, "label_length", others[2].shape, (n,))
+    must_fit("logit_length", others[0].shape, (n,))
+    must_fit("labels", others[1].shape, (n, time))
+    must_fit("label_length", others[2].shape, (n,))
     if others[3] is not None:
-        must_fit(op, "blank_index", others[3].shape, (), (1,))
-    collapsed = flag(op, "preprocess_collapse_repeated", preprocess_collapse_repeated)
-    merged = flag(op, "ctc_merge_repeated", ctc_merge_repeated)
-    return _ctc_loss((scores, *others), collapsed, merged, flag(op, "unique", unique))
+        must_fit("blank_index", others[3].shape, (), (1,))
+    collapsed = flag("preprocess_collapse_repeated", preprocess_collapse_repeated)
+    merged = flag("ctc_merge_repeated", ctc_merge_repeated)
+    return _ctc_loss((scores, *others), collapsed, merged, flag("unique", unique))
 
 
 # Stands for log(0): with -inf, the derivative of the sum of two probabilities of 0 would be NaN.
@@ -186,7 +183,7 @@ def _ctc_loss(operands: tuple[Any, ...], collapsed: bool, merged: bool, unique: 
     first = jax.tree.map(lambda v: v.astype(work), start)
     total = final(lax.scan(advance, first, inputs)[0], counts[:, None])[:, 0]
     loss = jnp.where(total <= _NOTHING / 2, jnp.inf, -total)
-    return assert_sizes("ctc_loss", loss.astype(scores.dtype), (n,), scores.dtype)
+    return assert_sizes(loss.astype(scores.dtype), (n,), scores.dtype)
 
 
 def _shifted(x: Any, first: Any) -> Any:

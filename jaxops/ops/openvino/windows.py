@@ -57,11 +57,10 @@ def deformable_convolution(
     ...     x.reshape(1, 1, 1, 2), offsets.reshape(1, 2, 1, 2), jnp.ones((1, 1, 1, 1)), **how).tolist()
     [[[[1.0, 2.0]]]]
     """
-    op = "deformable_convolution"
     x, w = as_traced(data), as_traced(filters)
-    must_fit(op, "data", x.shape, ("N", "C", "H", "W"))
-    must_fit(op, "filters", w.shape, ("O", "C/group", "kH", "kW"))
-    windows = _windows(op, x.shape, w.shape[2:], auto_pad, (pads_begin, pads_end), strides, dilations)
+    must_fit("data", x.shape, ("N", "C", "H", "W"))
+    must_fit("filters", w.shape, ("O", "C/group", "kH", "kW"))
+    windows = _windows(x.shape, w.shape[2:], auto_pad, (pads_begin, pads_end), strides, dilations)
     return deform_conv(
         x,
         w,
@@ -102,13 +101,12 @@ def binary_convolution(
     >>> binary_convolution(x, jnp.ones((1, 1, 1, 2)), pad_value=0, **how).tolist()
     [[[[0.0]]]]
     """
-    op = "binary_convolution"
-    one_of(op, "mode", mode, Popcount)
+    one_of("mode", mode, Popcount)
     x, w = as_traced(data), as_traced(filters)
-    require(op, "numbers", x)
-    must_fit(op, "data", x.shape, ("N", "C", "H", "W"))
-    must_fit(op, "filters", w.shape, ("O", x.shape[1], "kH", "kW"))
-    windows = _windows(op, x.shape, w.shape[2:], auto_pad, (pads_begin, pads_end), strides, dilations)
+    require("numbers", x)
+    must_fit("data", x.shape, ("N", "C", "H", "W"))
+    must_fit("filters", w.shape, ("O", x.shape[1], "kH", "kW"))
+    windows = _windows(x.shape, w.shape[2:], auto_pad, (pads_begin, pads_end), strides, dilations)
     return _binary_convolution((x, w), windows, float(pad_value))
 
 
@@ -124,7 +122,7 @@ def _binary_convolution(operands: tuple[Any, Any], windows: Windows, pad_value: 
         around = lax.pad(jnp.zeros_like(x, np.float32), np.float32(-1), pads)
         y = y + conv(around, jnp.ones_like(signed), strides=windows.strides, dilations=windows.dilations)
     sizes = (x.shape[0], w.shape[0], *windows.sizes)
-    return assert_sizes("binary_convolution", y.astype(x.dtype), sizes, x.dtype)
+    return assert_sizes(y.astype(x.dtype), sizes, x.dtype)
 
 
 @operator(kind="movement")
@@ -141,11 +139,10 @@ def extract_image_patches(data: Array, *, sizes: Ints, strides: Ints, rates: Int
     >>> extract_image_patches(x, **how)[0, :, 0].tolist()
     [[0, 1], [1, 2], [3, 4], [4, 5]]
     """
-    op = "extract_image_patches"
-    x, kernel = as_traced(data), ints(op, "sizes", sizes)
-    must_fit(op, "data", x.shape, ("N", "C", "H", "W"))
-    one_of(op, "auto_pad", auto_pad, SamePad)
-    windows = _windows(op, x.shape, kernel, auto_pad, ((0, 0), (0, 0)), strides, rates)
+    x, kernel = as_traced(data), ints("sizes", sizes)
+    must_fit("data", x.shape, ("N", "C", "H", "W"))
+    one_of("auto_pad", auto_pad, SamePad)
+    windows = _windows(x.shape, kernel, auto_pad, ((0, 0), (0, 0)), strides, rates)
     return widened(lambda arrays: _patches(arrays[0], windows), (x,))
 
 
@@ -162,20 +159,18 @@ def _patches(x: Any, windows: Windows) -> Any:
             piece = lax.slice_in_dim(piece, first, last, step, axis + 2)
         pieces.append(piece)
     sizes = (x.shape[0], len(pieces) * x.shape[1], *windows.sizes)
-    return assert_sizes("extract_image_patches", jnp.concatenate(pieces, 1), sizes, x.dtype)
+    return assert_sizes(jnp.concatenate(pieces, 1), sizes, x.dtype)
 
 
-def _windows(op: str, x: Sizes, kernel: Sizes, auto_pad: Any, pads: Any, strides: Any, dilations: Any) -> Windows:
-    padding: Any = one_of(op, "auto_pad", auto_pad, AutoPad).upper()
-    begin, end = (ints(op, name, v) for name, v in zip(("pads_begin", "pads_end"), pads, strict=True))
+def _windows(x: Sizes, kernel: Sizes, auto_pad: Any, pads: Any, strides: Any, dilations: Any) -> Windows:
+    padding: Any = one_of("auto_pad", auto_pad, AutoPad).upper()
+    begin, end = (ints(name, v) for name, v in zip(("pads_begin", "pads_end"), pads, strict=True))
     for name, values in (("pads_begin", begin), ("pads_end", end), ("kernel", kernel)):
         if len(values) != 2:
-            raise ShapeError(
-                f"{op}: `{name}` {shape_text(values)} must be two numbers, one for rows and one for columns"
-            )
+            raise ShapeError(f"`{name}` {shape_text(values)} must be two numbers, one for rows and one for columns")
     if min(kernel) < 1:
-        raise ArgumentError(f"{op}: a window of {shape_text(kernel)} has no elements")
+        raise ArgumentError(f"a window of {shape_text(kernel)} has no elements")
     explicit = padding == "EXPLICIT"
-    steps, distances = ints(op, "strides", strides), ints(op, "dilations", dilations)
+    steps, distances = ints("strides", strides), ints("dilations", dilations)
     options = Options("NOTSET" if explicit else padding, (*begin, *end) if explicit else None, steps, distances)
-    return sliding(op, x[2:], kernel, options)
+    return sliding(x[2:], kernel, options)

@@ -44,18 +44,15 @@ def region_yolo(
     >>> region_yolo(jnp.zeros((1, 6, 1, 1)), axis=1, end_axis=3, coords=4, classes=1, num=1).tolist()
     [[0.5, 0.5, 0.0, 0.0, 0.5, 1.0]]
     """
-    op = "region_yolo"
-    (x,) = floating(op, data=data)
-    flat = flag(op, "do_softmax", do_softmax)
-    number = integer(op, "num", num, least=1) if flat else len(ints(op, "mask", mask))
-    per_region = (integer(op, "coords", coords, least=2), integer(op, "classes", classes, least=0))
+    (x,) = floating(data=data)
+    flat = flag("do_softmax", do_softmax)
+    number = integer("num", num, least=1) if flat else len(ints("mask", mask))
+    per_region = (integer("coords", coords, least=2), integer("classes", classes, least=0))
     channels = number * (sum(per_region) + 1)
-    must_fit(
-        op, "data", x.shape, ("N", channels, "H", "W"), reason=f": {sum(per_region) + 1} for each of {number} regions"
-    )
-    first, last = (axis_of(op, v, 4, operand=name) for name, v in (("axis", axis), ("end_axis", end_axis)))
+    must_fit("data", x.shape, ("N", channels, "H", "W"), reason=f": {sum(per_region) + 1} for each of {number} regions")
+    first, last = (axis_of(v, 4, operand=name) for name, v in (("axis", axis), ("end_axis", end_axis)))
     if last < first:
-        raise ArgumentError(f"{op}: `end_axis` is {end_axis}, which comes before `axis`, {axis}")
+        raise ArgumentError(f"`end_axis` is {end_axis}, which comes before `axis`, {axis}")
     y = _region_yolo(x, number, *per_region, flat)
     if not flat:
         return y
@@ -71,7 +68,7 @@ def _region_yolo(x: jax.Array, number: int, coords: int, classes: int, normalize
     probabilities = jax.nn.softmax(scores, 2) if normalized else jax.nn.sigmoid(scores)
     objectness = jax.nn.sigmoid(entries[:, :, coords : coords + 1])
     parts = [jax.nn.sigmoid(entries[:, :, :2]), entries[:, :, 2:coords], objectness, probabilities]
-    return assert_sizes("region_yolo", jnp.concatenate(parts, 2).reshape(x.shape), x.shape, x.dtype)
+    return assert_sizes(jnp.concatenate(parts, 2).reshape(x.shape), x.shape, x.dtype)
 
 
 @operator(kind="movement")
@@ -86,15 +83,13 @@ def reorg_yolo(data: Array, *, stride: int) -> jax.Array:
     >>> reorg_yolo(jnp.arange(16).reshape(1, 4, 2, 2), stride=2).reshape(-1).tolist()
     [0, 2, 8, 10, 1, 3, 9, 11, 4, 6, 12, 14, 5, 7, 13, 15]
     """
-    op = "reorg_yolo"
-    return _reorg_yolo(as_traced(data), integer(op, "stride", stride, least=1))
+    return _reorg_yolo(as_traced(data), integer("stride", stride, least=1))
 
 
 def _reorganized(x: Sizes, stride: int) -> Sizes:
-    op = "reorg_yolo"
-    must_fit(op, "data", x, ("N", "C", "H", "W"))
+    must_fit("data", x, ("N", "C", "H", "W"))
     n, channels, height, width = x
-    problem = f"{op}: the sizes of `data` {x} are not multiples of `stride` {stride}, or its channels not of its square"
+    problem = f"the sizes of `data` {x} are not multiples of `stride` {stride}, or its channels not of its square"
     divided(problem, channels, stride**2)
     return (n, channels * stride**2, divided(problem, height, stride), divided(problem, width, stride))
 
@@ -105,4 +100,4 @@ def _reorg_yolo(x: jax.Array, stride: int) -> jax.Array:
     n, channels, height, width = x.shape
     pixels = x.reshape(n, channels // stride**2, height, stride, width, stride)
     y = pixels.transpose(0, 3, 5, 1, 2, 4).reshape(sizes)
-    return assert_sizes("reorg_yolo", y, sizes, x.dtype)
+    return assert_sizes(y, sizes, x.dtype)

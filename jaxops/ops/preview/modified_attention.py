@@ -48,16 +48,15 @@ def flex_attention(
     >>> flex_attention(ones, ones, ones, prob_mod=lambda p: [2 * p])[0, 0, 0].tolist()
     [2.0, 2.0, 2.0, 2.0]
     """
-    op = "flex_attention"
-    q, k, v = floats_of_one_type(op, q=q, k=k, v=v)
+    q, k, v = floats_of_one_type(q=q, k=k, v=v)
     for name, x in (("q", q), ("k", k), ("v", v)):
-        must_fit(op, name, x.shape, ("batch", "heads", "sequence", "head_size"))
-    sizes_of.scores(op, q.shape, k.shape, v.shape)
+        must_fit(name, x.shape, ("batch", "heads", "sequence", "head_size"))
+    sizes_of.scores(q.shape, k.shape, v.shape)
     chosen = (np.float64 if q.dtype == np.float64 else np.float32) if softmax_precision is None else softmax_precision
-    dtype = float_type(op, "softmax_precision", chosen)
+    dtype = float_type("softmax_precision", chosen)
     factor = inverse_root(q.shape[3]) if scale is None else float(scale)
-    scores = _modified(op, "score_mod", score_mod, _scores((q, k), factor, dtype))
-    return _output((_modified(op, "prob_mod", prob_mod, softmax(scores)), v))
+    scores = _modified("score_mod", score_mod, _scores((q, k), factor, dtype))
+    return _output((_modified("prob_mod", prob_mod, softmax(scores)), v))
 
 
 @jit_if_concrete
@@ -70,15 +69,15 @@ def _output(operands: tuple[Any, Any]) -> Any:
     return weighted_sums(*operands).astype(operands[1].dtype)
 
 
-def _modified(op: str, name: str, modifier: Any, x: Any) -> Any:
+def _modified(name: str, modifier: Any, x: Any) -> Any:
     """`x`, or the result of the modifier for it."""
     if modifier is None:
         return x
     results = modifier(x)
     if not isinstance(results, Sequence) or len(results) != 1:
-        raise SignatureError(f"{op}: `{name}` must return a sequence of one array, got {describe(results)}")
+        raise SignatureError(f"`{name}` must return a sequence of one array, got {describe(results)}")
     result = as_traced(results[0])
     for same, kind in ((result.shape == x.shape, ShapeError), (result.dtype == x.dtype, DTypeError)):
         if not same:
-            raise kind(f"{op}: `{name}` must return an array like its input {describe(x)}, got {describe(result)}")
+            raise kind(f"`{name}` must return an array like its input {describe(x)}, got {describe(result)}")
     return result

@@ -60,31 +60,30 @@ def quantize_linear(
     >>> quantize_linear(jnp.array([-1.0, 0.25, 0.75, 9.0]), 0.5, np.int8(1), output_dtype=np.int8).tolist()
     [-1, 1, 3, 19]
     """
-    op = "quantize_linear"
     data = as_traced(x)
     if not (is_float(data.dtype) and data.dtype.itemsize > 1) and data.dtype != np.int32:
-        raise DTypeError(f"{op}: `x` is {data.dtype.name}; it must be int32 or floating-point of 16 bits or more")
-    kind = None if precision is None else canonical(element_type(op, "precision", precision))
+        raise DTypeError(f"`x` is {data.dtype.name}; it must be int32 or floating-point of 16 bits or more")
+    kind = None if precision is None else canonical(element_type("precision", precision))
     if kind is not None and not (is_float(kind) and kind.itemsize > 1):
-        raise DTypeError(f"{op}: `precision` is {kind.name}; it must be floating-point of 16 bits or more")
-    target = _target(op, output_dtype, y_zero_point)
-    operands = (data, scale(op, "y_scale", y_scale, other=("float8_e8m0fnu", "int32")))
+        raise DTypeError(f"`precision` is {kind.name}; it must be floating-point of 16 bits or more")
+    target = _target(output_dtype, y_zero_point)
+    operands = (data, scale("y_scale", y_scale, other=("float8_e8m0fnu", "int32")))
     if y_zero_point is not None:
         owner = "`output_dtype`" if output_dtype is not None else "the result"
-        operands += (zero_point(op, "y_zero_point", y_zero_point, target, owner),)
-    options = integer(op, "axis", axis), integer(op, "block_size", block_size), flag(op, "saturate", saturate)
+        operands += (zero_point("y_zero_point", y_zero_point, target, owner),)
+    options = integer("axis", axis), integer("block_size", block_size), flag("saturate", saturate)
     return _quantize(operands, *options, target, kind)
 
 
-def _target(op: str, output_dtype: Any, zero: Any) -> np.dtype:
+def _target(output_dtype: Any, zero: Any) -> np.dtype:
     if output_dtype is not None:
-        target = element_type(op, "output_dtype", output_dtype)
+        target = element_type("output_dtype", output_dtype)
     elif zero is None or type(zero) is int:
         return np.dtype(np.uint8)
     else:
-        return quantized(op, "y_zero_point", zero).dtype
+        return quantized("y_zero_point", zero).dtype
     if target.name not in QUANTIZED:
-        raise DTypeError(f"{op}: `output_dtype` is {target.name}; it must be one of {', '.join(QUANTIZED)}")
+        raise DTypeError(f"`output_dtype` is {target.name}; it must be one of {', '.join(QUANTIZED)}")
     return target
 
 
@@ -92,17 +91,17 @@ def _target(op: str, output_dtype: Any, zero: Any) -> np.dtype:
 def _quantize(
     operands: tuple[jax.Array, ...], axis: int, block_size: int, saturate: bool, target: np.dtype, kind: np.dtype | None
 ) -> jax.Array:
-    op, (x, by, *zero) = "quantize_linear", operands
-    pattern = scale_layout(op, "y_scale", x.shape, by.shape, axis, block_size)
+    x, by, *zero = operands
+    pattern = scale_layout("y_scale", x.shape, by.shape, axis, block_size)
     if zero:
-        same_layout(op, ("y_scale", "y_zero_point"), by.shape, zero[0].shape)
+        same_layout(("y_scale", "y_zero_point"), by.shape, zero[0].shape)
     is_integer = jnp.issubdtype(by.dtype, jnp.integer) and not is_float(x.dtype)
     if is_integer and kind is None and not is_float(target):
         scaled = _rounded_quotient(x, spread(by, pattern, x.shape))
     else:
         scaled = ratio(x, by, pattern, kind)
     origin = spread(wide(zero[0]), pattern, x.shape) if zero else None
-    return assert_sizes(op, saturated(scaled, origin, target, saturate=saturate), x.shape, target)
+    return assert_sizes(saturated(scaled, origin, target, saturate=saturate), x.shape, target)
 
 
 def ratio(x: jax.Array, by: jax.Array, pattern: Layout, kind: np.dtype | None) -> jax.Array:
@@ -113,9 +112,9 @@ def ratio(x: jax.Array, by: jax.Array, pattern: Layout, kind: np.dtype | None) -
     return in_precision(quotient(data, spread(divisor, pattern, x.shape)), kind)
 
 
-def scale_layout(op: str, operand: str, x: Sizes, scale: Sizes, axis: int, block_size: int) -> Layout:
-    resolved = 0 if per_tensor(x, scale, block_size) else resolve_axis(op, axis, len(x))
-    return layout(op, operand, x, scale, resolved, block_size)
+def scale_layout(operand: str, x: Sizes, scale: Sizes, axis: int, block_size: int) -> Layout:
+    resolved = 0 if per_tensor(x, scale, block_size) else resolve_axis(axis, len(x))
+    return layout(operand, x, scale, resolved, block_size)
 
 
 def _converted(x: jax.Array, kind: np.dtype) -> jax.Array:
@@ -163,38 +162,37 @@ def dequantize_linear(
     >>> dequantize_linear(jnp.array([[0, 4], [2, 3]], jnp.uint8), jnp.array([0.5, 2.0]), axis=0).tolist()
     [[0.0, 2.0], [4.0, 6.0]]
     """
-    op = "dequantize_linear"
-    data = quantized(op, "x", x, (*QUANTIZED, "int32"))
-    operands = (data, scale(op, "x_scale", x_scale, other=("float8_e8m0fnu",)))
+    data = quantized("x", x, (*QUANTIZED, "int32"))
+    operands = (data, scale("x_scale", x_scale, other=("float8_e8m0fnu",)))
     if x_zero_point is not None:
-        operands += (zero_point(op, "x_zero_point", x_zero_point, data.dtype, "`x`"),)
-    target = operands[1].dtype if output_dtype is None else canonical(element_type(op, "output_dtype", output_dtype))
+        operands += (zero_point("x_zero_point", x_zero_point, data.dtype, "`x`"),)
+    target = operands[1].dtype if output_dtype is None else canonical(element_type("output_dtype", output_dtype))
     if not (is_float(target) and target.itemsize > 1):
         raise DTypeError(
-            f"{op}: the result would be {target.name}; give a floating-point type of 16 bits or more as `output_dtype`"
+            f"the result would be {target.name}; give a floating-point type of 16 bits or more as `output_dtype`"
         )
-    return _dequantize(operands, integer(op, "axis", axis), integer(op, "block_size", block_size), target)
+    return _dequantize(operands, integer("axis", axis), integer("block_size", block_size), target)
 
 
 @jit_if_concrete
 def _dequantize(operands: tuple[jax.Array, ...], axis: int, block_size: int, target: np.dtype) -> jax.Array:
-    op, (x, by, *zero) = "dequantize_linear", operands
-    pattern = scale_layout(op, "x_scale", x.shape, by.shape, axis, block_size)
+    x, by, *zero = operands
+    pattern = scale_layout("x_scale", x.shape, by.shape, axis, block_size)
     if zero:
-        same_layout(op, ("x_scale", "x_zero_point"), by.shape, zero[0].shape)
+        same_layout(("x_scale", "x_zero_point"), by.shape, zero[0].shape)
     block = pattern.block if pattern.axis is not None and x.ndim > 1 else 0
     is_known = x.dtype.name in (PACKABLE if block else BYTES) and (block or not block_size)
     if is_known and by.dtype == target == jnp.float32:
         is_zero = [is_static(z) and not z.any() for z in zero]
         nonzero = [wide(z) for z, nothing in zip(zero, is_zero, strict=True) if not nothing]
         y = Quantized((x, by, *nonzero), axis % max(x.ndim, 1), block).floats()
-        return assert_sizes(op, y, x.shape, target)
+        return assert_sizes(y, x.shape, target)
     integers = wide(x)
     if zero:
         integers = integers - spread(wide(zero[0]), pattern, x.shape)
     work = target if target.itemsize > 4 else jnp.float32
     y = (integers.astype(work) * spread(by.astype(work), pattern, x.shape)).astype(target)
-    return assert_sizes(op, y, x.shape, target)
+    return assert_sizes(y, x.shape, target)
 
 
 def dynamic_quantize_linear(x: Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -210,7 +208,7 @@ def dynamic_quantize_linear(x: Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """
     data = as_traced(x)
     if data.dtype != np.float32:
-        raise DTypeError(f"dynamic_quantize_linear: `x` is {data.dtype.name}; it must be float32, use jaxops.cast")
+        raise DTypeError(f"`x` is {data.dtype.name}; it must be float32, use jaxops.cast")
     return _dynamic_quantize(data)
 
 

@@ -102,10 +102,8 @@ def _derivative(attributes: Quantization, primals: tuple[Any, ...], tangents: tu
 def _unrounded(attributes: Quantization, dtype: np.dtype, x: jax.Array, operands: tuple[Any, ...]) -> jax.Array:
     """x in the scale of the result, where it is in the range of the quantized numbers, else 0."""
     by, zero, q, y_by = operands
-    pattern = scale_layout("quantize_linear", "y_scale", x.shape, by.shape, attributes.axis, attributes.block_size)
-    pattern_of_y = scale_layout(
-        "dequantize_linear", "x_scale", x.shape, y_by.shape, attributes.back_axis, attributes.back_block_size
-    )
+    pattern = scale_layout("y_scale", x.shape, by.shape, attributes.axis, attributes.block_size)
+    pattern_of_y = scale_layout("x_scale", x.shape, y_by.shape, attributes.back_axis, attributes.back_block_size)
     number = ratio(x, by, pattern, attributes.precision)
     origin = 0 if zero is None else spread(wide(zero), pattern, x.shape).astype(number.dtype)
     if is_float(q.dtype):

@@ -55,7 +55,7 @@ _LISTING = (
 
 
 def resolve(
-    op: str, names: Sequence[str], count: int, alphas: Sequence[float] | None, betas: Sequence[float] | None
+    names: Sequence[str], count: int, alphas: Sequence[float] | None, betas: Sequence[float] | None
 ) -> tuple[Activation, ...]:
     """The functions of these names, upper or lower case; there must be `count` of them.
 
@@ -63,24 +63,24 @@ def resolve(
     coefficient; when they are used up, defaults follow.
     """
     if isinstance(names, str) or len(names) != count:
-        raise ArgumentError(f"{op}: `activations` is {names!r}; it must hold {count} names, direction by direction")
+        raise ArgumentError(f"`activations` is {names!r}; it must hold {count} names, direction by direction")
     coefficients_by_name = {"activation_alpha": list(alphas or ()), "activation_beta": list(betas or ())}
     functions = []
     for name in names:
         key = str(name).lower()
         if key not in _FUNCTIONS:
-            raise ArgumentError(f"{op}: `activations` names {name!r}; the functions are {_LISTING}")
+            raise ArgumentError(f"`activations` names {name!r}; the functions are {_LISTING}")
         coefficients = []
         for (attribute, values), default in zip(coefficients_by_name.items(), _FUNCTIONS[key][1], strict=False):
             value = values.pop(0) if values else default
             if value is None:
-                raise ArgumentError(f"{op}: {name} has no default for its coefficient; give it in `{attribute}`")
+                raise ArgumentError(f"{name} has no default for its coefficient; give it in `{attribute}`")
             coefficients.append(float(value))
         functions.append(Activation(key, tuple(coefficients)))
     for attribute, values in coefficients_by_name.items():
         if values:
             raise ArgumentError(
-                f"{op}: `{attribute}` has {amount(len(values), 'value')} more than {', '.join(map(str, names))} take; "
+                f"`{attribute}` has {amount(len(values), 'value')} more than {', '.join(map(str, names))} take; "
                 f"give one for each function that has such a coefficient"
             )
     return tuple(functions)

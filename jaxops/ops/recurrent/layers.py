@@ -58,13 +58,13 @@ def rnn(
     >>> y.shape, y_h.tolist()
     ((5, 1, 1, 3), [[[2.0, 2.0, 2.0]]])
     """
-    both = directions("rnn", direction)
+    both = directions(direction)
     # The default is that of both directions.
     names = activations[:1] if both == 1 and len(activations) == 2 else activations
-    functions = resolve("rnn", names, both, activation_alpha, activation_beta)
+    functions = resolve(names, both, activation_alpha, activation_beta)
     operands = {"x": x, "w": w, "r": r, "b": b, "sequence_lens": sequence_lens, "initial_h": initial_h}
     attributes = {"clip": clip, "direction": direction, "hidden_size": hidden_size, "layout": layout}
-    y, y_h = layer("rnn", _RNN, False, functions, operands, **attributes)
+    y, y_h = layer(_RNN, False, functions, operands, **attributes)
     return y, y_h
 
 
@@ -108,13 +108,13 @@ def gru(
     >>> y.shape, y_h.tolist()
     ((5, 1, 1, 3), [[[0.03125, 0.03125, 0.03125]]])
     """
-    both = directions("gru", direction)
+    both = directions(direction)
     names = ("Sigmoid", "Tanh") * both if activations is None else activations
-    functions = resolve("gru", names, 2 * both, activation_alpha, activation_beta)
+    functions = resolve(names, 2 * both, activation_alpha, activation_beta)
     operands = {"x": x, "w": w, "r": r, "b": b, "sequence_lens": sequence_lens, "initial_h": initial_h}
     attributes = {"clip": clip, "direction": direction, "hidden_size": hidden_size, "layout": layout}
     # The text of the standard says "linear_before_reset != 0", so any number is allowed.
-    y, y_h = layer("gru", _GRU, linear_before_reset != 0, functions, operands, **attributes)
+    y, y_h = layer(_GRU, linear_before_reset != 0, functions, operands, **attributes)
     return y, y_h
 
 
@@ -173,15 +173,15 @@ def lstm(
     >>> y.shape, y_c.tolist()
     ((2, 1, 1, 3), [[[1.0, 2.0, 0.0]]])
     """
-    both = directions("lstm", direction)
+    both = directions(direction)
     names = ("Sigmoid", "Tanh", "Tanh") * both if activations is None else activations
-    functions = resolve("lstm", names, 3 * both, activation_alpha, activation_beta)
+    functions = resolve(names, 3 * both, activation_alpha, activation_beta)
     if not clip_cell:
         functions = tuple(f._replace(bounded=position % 3 != 2) for position, f in enumerate(functions))
     operands = {"x": x, "w": w, "r": r, "b": b, "sequence_lens": sequence_lens}
     operands |= {"initial_h": initial_h, "initial_c": initial_c, "p": p}
     attributes = {"clip": clip, "direction": direction, "hidden_size": hidden_size, "layout": layout}
-    y, y_h, y_c = layer("lstm", _LSTM, flag("lstm", "input_forget", input_forget), functions, operands, **attributes)
+    y, y_h, y_c = layer(_LSTM, flag("input_forget", input_forget), functions, operands, **attributes)
     return y, y_h, y_c
 
 

@@ -59,13 +59,12 @@ class Cell(NamedTuple):
     recurrence: Callable[[Any], Any] = jnp.transpose
 
 
-def directions(op: str, direction: Direction) -> int:
+def directions(direction: Direction) -> int:
     """The number of directions."""
-    return 2 if one_of(op, "direction", direction, Direction) == "bidirectional" else 1
+    return 2 if one_of("direction", direction, Direction) == "bidirectional" else 1
 
 
 def layer(
-    op: str,
     cell: Cell,
     variant: bool,
     activations: tuple[Activation, ...],
@@ -80,39 +79,39 @@ def layer(
 
     operands: x, w, r, b, sequence_lens, initial_h, initial_c and p, None where left out. w, r: see `Cell`.
     """
-    batch_first, sequence_lens = flag(op, "layout", layout), operands.get("sequence_lens")
+    batch_first, sequence_lens = flag("layout", layout), operands.get("sequence_lens")
     pytrees = {} if cell.inputs is _inputs_times_w else {name: operands[name] for name in ("w", "r")}
     absent = {name for name, x in operands.items() if x is None} | {"sequence_lens", *pytrees}
     present = {name: x for name, x in operands.items() if name not in absent}
-    floats = dict(zip(present, unify(op, tuple(present.values()), tuple(f"{n} " for n in present)), strict=True))
+    floats = dict(zip(present, unify(tuple(present.values()), tuple(f"{n} " for n in present)), strict=True))
     arrays = {name: as_traced(value) for name, value in floats.items()}
-    require(op, "floating-point", *arrays.values())
+    require("floating-point", *arrays.values())
     if clip is not None and not clip > 0:
-        raise ArgumentError(f"{op}: `clip` is {clip}; it must be above 0, or left out")
-    lens = None if sequence_lens is None else integers(op, "sequence_lens", sequence_lens)
+        raise ArgumentError(f"`clip` is {clip}; it must be above 0, or left out")
+    lens = None if sequence_lens is None else integers("sequence_lens", sequence_lens)
     optional_sizes = {name: value.shape for name, value in arrays.items() if name not in ("x", "w", "r")}
     if lens is not None:
         optional_sizes["sequence_lens"] = lens.shape
-    size = None if hidden_size is None else integer(op, "hidden_size", hidden_size)
+    size = None if hidden_size is None else integer("hidden_size", hidden_size)
     arrays |= pytrees
     x, w, r = (arrays[name].shape for name in ("x", "w", "r"))
-    both = directions(op, direction)
-    length, _, _ = sizes_of.steps(op, cell.gates, both, batch_first, size, x, w, r, optional_sizes)
+    both = directions(direction)
+    length, _, _ = sizes_of.steps(cell.gates, both, batch_first, size, x, w, r, optional_sizes)
     if lens is not None:
-        lens = lengths(op, lens, length)
+        lens = lengths(lens, length)
     values = tuple(arrays.get(name) for name in ("x", "w", "r", "b", "initial_h", "initial_c", "p"))
     bound = None if clip is None else float(clip)
     return _layer((*values, lens), cell, variant, activations, bound, direction, batch_first)
 
 
-def integers(op: str, operand: str, lens: Any) -> Array:
+def integers(operand: str, lens: Any) -> Array:
     """An operand of integers: a static one as a NumPy array."""
     lens = lens if isinstance(lens, jax.Array) else static_array(lens)
-    require_integers(op, operand, lens)
+    require_integers(operand, lens)
     return lens
 
 
-def lengths(op: str, lens: Array, length: Any) -> jax.Array | None:
+def lengths(lens: Array, length: Any) -> jax.Array | None:
     """The lengths as a JAX array; None if each is known to be the number of steps. Static lengths are checked."""
     if isinstance(lens, np.ndarray):
         if all(item == length for item in lens.flat):
@@ -120,7 +119,7 @@ def lengths(op: str, lens: Array, length: Any) -> jax.Array | None:
         outside = [item for item in lens.flat if isinstance(length, int) and isinstance(item, np.integer)]
         outside = [int(item) for item in outside if not 0 <= item <= length]
         if outside:
-            raise ArgumentError(f"{op}: `sequence_lens` holds {outside[0]}, but x has {length} steps")
+            raise ArgumentError(f"`sequence_lens` holds {outside[0]}, but x has {length} steps")
     return at_least_int32(as_traced(lens))
 
 
@@ -162,7 +161,7 @@ def _layer(
         last.append(last_states(state, lens, length))
     y = jnp.stack(outputs, 1)
     states = [jnp.stack(values) for values in zip(*last, strict=True)]
-    y = assert_sizes("recurrent layer", y, (length, both, batch, hidden), work)
+    y = assert_sizes(y, (length, both, batch, hidden), work)
     if batch_first:
         y, states = jnp.transpose(y, (2, 0, 1, 3)), [jnp.swapaxes(v, 0, 1) for v in states]
     return tuple(lax.convert_element_type(v, dtype) for v in (y, *states))

@@ -30,7 +30,7 @@ def arg_max(data: A, *, axis: int = 0, keepdims: int = 1, select_last_index: int
     >>> arg_max(np.array([[1, 3, 3]]), axis=1, keepdims=0, select_last_index=1)
     array([2])
     """
-    return _arg("arg_max", data, axis, keepdims, select_last_index)
+    return _arg(data, axis, keepdims, select_last_index, largest=True)
 
 
 def arg_min(data: A, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> A:
@@ -44,28 +44,28 @@ def arg_min(data: A, *, axis: int = 0, keepdims: int = 1, select_last_index: int
     >>> arg_min(np.array([[3, 1, 1]]), axis=1, keepdims=0)
     array([1])
     """
-    return _arg("arg_min", data, axis, keepdims, select_last_index)
+    return _arg(data, axis, keepdims, select_last_index, largest=False)
 
 
-def _arg(op: str, data: Array, axis: int, keepdims: int, last: int) -> Any:
-    (data,) = traced_if_symbolic(one_of_kind(op, "real numbers", data))
-    resolved = resolve_axis(op, axis, data.ndim)
-    if not at_least(f"{op}: axis {resolved} of {shape_text(data.shape)} may be empty", data.shape[resolved], 1):
-        raise ArgumentError(f"{op}: axis {resolved} has size 0; it must have at least one element")
-    keep, reverse = flag(op, "keepdims", keepdims), flag(op, "select_last_index", last)
-    return _index(data, op, resolved, keep, reverse)
+def _arg(data: Array, axis: int, keepdims: int, last: int, *, largest: bool) -> Any:
+    (data,) = traced_if_symbolic(one_of_kind("real numbers", data))
+    resolved = resolve_axis(axis, data.ndim)
+    if not at_least(f"axis {resolved} of {shape_text(data.shape)} may be empty", data.shape[resolved], 1):
+        raise ArgumentError(f"axis {resolved} has size 0; it must have at least one element")
+    keep, reverse = flag("keepdims", keepdims), flag("select_last_index", last)
+    return _index(data, resolved, keep, reverse, largest)
 
 
 @jit_if_concrete
-def _index(data: Array, op: str, axis: int, keepdims: bool, reverse: bool) -> Array:
+def _index(data: Array, axis: int, keepdims: bool, reverse: bool, largest: bool) -> Array:
     count = data.shape[axis]
     if isinstance(data, np.ndarray):
-        position = (np.argmax if op == "arg_max" else np.argmin)(np.flip(data, axis) if reverse else data, axis=axis)
+        position = (np.argmax if largest else np.argmin)(np.flip(data, axis) if reverse else data, axis=axis)
         position = np.asarray(count - 1 - position if reverse else position, np.int64)
         return np.expand_dims(position, axis) if keepdims else position
     index = canonical(np.int64)
     data = lax.rev(data, [axis]) if reverse else data
-    position = (lax.argmax if op == "arg_max" else lax.argmin)(data, axis, index)
+    position = (lax.argmax if largest else lax.argmin)(data, axis, index)
     if reverse:
         position = as_traced(dims(count - 1)).astype(index) - position
     return lax.expand_dims(position, [axis]) if keepdims else position

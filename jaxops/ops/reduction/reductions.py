@@ -45,19 +45,19 @@ TRAITS = Traits(foldable=True, precision="float32", grows=True)
 Axes = tuple[int, ...]
 
 
-def _reduced(op: str, data: Any, axes: Any, keepdims: int, noop: int, *rule: Any) -> Any:
+def _reduced(data: Any, axes: Any, keepdims: int, noop: int, *rule: Any) -> Any:
     """Reduces the given axes. Without `axes` it reduces all axes, or none if `noop` (noop_with_empty_axes) is 1."""
-    x = one_of_kind(op, _KINDS.get(rule[0], "real numbers"), data)
-    named = () if axes is None else ints(op, "axes", axes, single=True)
-    every = not named and not flag(op, "noop_with_empty_axes", noop)
-    over = tuple(range(x.ndim)) if every else resolve_axes(op, named, x.ndim)
+    x = one_of_kind(_KINDS.get(rule[0], "real numbers"), data)
+    named = () if axes is None else ints("axes", axes, single=True)
+    every = not named and not flag("noop_with_empty_axes", noop)
+    over = tuple(range(x.ndim)) if every else resolve_axes(named, x.ndim)
     if rule[0] in _NO_SIZES and is_symbolic(x):
         x = as_traced(x)  # a root or a logarithm of a size is not a size
-    return _reduce(x, op, over, flag(op, "keepdims", keepdims), *rule)
+    return _reduce(x, over, flag("keepdims", keepdims), *rule)
 
 
 @jit_if_concrete
-def _reduce(data: Array, op: str, over: Axes, keepdims: bool, rule: Callable[..., Array], real: bool = False) -> Array:
+def _reduce(data: Array, over: Axes, keepdims: bool, rule: Callable[..., Array], real: bool = False) -> Array:
     """`rule(x, over)` in the accumulation type; with `real` integers are computed in floating point too."""
     with np.errstate(all="ignore"):
         x = rule(_widened(data, real), over)
@@ -66,7 +66,7 @@ def _reduce(data: Array, op: str, over: Axes, keepdims: bool, rule: Callable[...
             return x.astype(data.dtype)
     x = lax.expand_dims(x, sorted(over)) if keepdims and over else x
     left = [1 if i in over else d for i, d in enumerate(data.shape) if keepdims or i not in over]
-    return assert_sizes(op, lax.convert_element_type(x, data.dtype), tuple(left), data.dtype)
+    return assert_sizes(lax.convert_element_type(x, data.dtype), tuple(left), data.dtype)
 
 
 def _widened(x: Array, real: bool) -> Array:
@@ -231,7 +231,7 @@ def reduce_sum(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with
     array([[ 6],
            [15]])
     """
-    return _reduced("reduce_sum", data, axes, keepdims, noop_with_empty_axes, _total)
+    return _reduced(data, axes, keepdims, noop_with_empty_axes, _total)
 
 
 @equal_in
@@ -248,7 +248,7 @@ def reduce_mean(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_wit
     array([[2],
            [5]])
     """
-    return _reduced("reduce_mean", data, axes, keepdims, noop_with_empty_axes, _average)
+    return _reduced(data, axes, keepdims, noop_with_empty_axes, _average)
 
 
 @operator(precision="narrow")
@@ -265,7 +265,7 @@ def reduce_prod(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_wit
     array([[  6],
            [120]])
     """
-    return _reduced("reduce_prod", data, axes, keepdims, noop_with_empty_axes, _product)
+    return _reduced(data, axes, keepdims, noop_with_empty_axes, _product)
 
 
 @operator(precision="narrow", grows=False)
@@ -284,7 +284,7 @@ def reduce_max(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with
     array([[3],
            [6]])
     """
-    return _reduced("reduce_max", data, axes, keepdims, noop_with_empty_axes, _largest)
+    return _reduced(data, axes, keepdims, noop_with_empty_axes, _largest)
 
 
 @operator(precision="narrow", grows=False)
@@ -303,7 +303,7 @@ def reduce_min(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with
     array([[1],
            [4]])
     """
-    return _reduced("reduce_min", data, axes, keepdims, noop_with_empty_axes, _smallest)
+    return _reduced(data, axes, keepdims, noop_with_empty_axes, _smallest)
 
 
 def reduce_l1(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
@@ -319,7 +319,7 @@ def reduce_l1(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_
     array([[ 6],
            [15]])
     """
-    return _reduced("reduce_l1", data, axes, keepdims, noop_with_empty_axes, _norm1)
+    return _reduced(data, axes, keepdims, noop_with_empty_axes, _norm1)
 
 
 def reduce_l2(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
@@ -335,7 +335,7 @@ def reduce_l2(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_
     array([[3],
            [8]])
     """
-    return _reduced("reduce_l2", data, axes, keepdims, noop_with_empty_axes, _norm2)
+    return _reduced(data, axes, keepdims, noop_with_empty_axes, _norm2)
 
 
 def reduce_log_sum(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
@@ -351,7 +351,7 @@ def reduce_log_sum(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_
     array([[1],
            [2]])
     """
-    return _reduced("reduce_log_sum", data, axes, keepdims, noop_with_empty_axes, _log_total, True)
+    return _reduced(data, axes, keepdims, noop_with_empty_axes, _log_total, True)
 
 
 def reduce_log_sum_exp(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
@@ -367,7 +367,7 @@ def reduce_log_sum_exp(data: A, axes: StaticInts = None, *, keepdims: int = 1, n
     array([[3],
            [6]])
     """
-    return _reduced("reduce_log_sum_exp", data, axes, keepdims, noop_with_empty_axes, _log_total_exp, True)
+    return _reduced(data, axes, keepdims, noop_with_empty_axes, _log_total_exp, True)
 
 
 def reduce_sum_square(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
@@ -383,4 +383,4 @@ def reduce_sum_square(data: A, axes: StaticInts = None, *, keepdims: int = 1, no
     array([[14],
            [77]])
     """
-    return _reduced("reduce_sum_square", data, axes, keepdims, noop_with_empty_axes, _squares)
+    return _reduced(data, axes, keepdims, noop_with_empty_axes, _squares)

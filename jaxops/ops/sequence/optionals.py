@@ -23,7 +23,7 @@ def optional(input: Any = None, *, type: Any = None) -> Any:
     True
     """
     if input is None and type is None:
-        raise SignatureError("optional: give `input`, or the `type` of an empty optional")
+        raise SignatureError("give `input`, or the `type` of an empty optional")
     return input
 
 
@@ -37,7 +37,7 @@ def optional_get_element(input: Any) -> Any:
     array([1., 1.])
     """
     if input is None:
-        raise ArgumentError("optional_get_element: the optional is empty; check it with optional_has_element first")
+        raise ArgumentError("the optional is empty; check it with optional_has_element first")
     return input
 
 

@@ -37,30 +37,30 @@ from jaxops.static import Array, Dim, FromSizes, Tracer, array, is_symbolic, kno
 TRAITS = Traits(foldable=True)
 
 
-def _items(op: str, value: Any) -> list[Array]:
+def _items(value: Any) -> list[Array]:
     if isinstance(value, SplitSequence | GrowingSequence):
-        raise value.problem(op)
+        raise value.problem()
     if not isinstance(value, list | tuple):
-        raise DTypeError(f"{op}: `input_sequence` must be a sequence (a list of arrays), got {type(value).__name__}")
+        raise DTypeError(f"`input_sequence` must be a sequence (a list of arrays), got {type(value).__name__}")
     return [array(item) for item in value]
 
 
-def _one_type(op: str, items: list[Array]) -> list[Array]:
+def _one_type(items: list[Array]) -> list[Array]:
     """The items, after a check of their element types; while x64 is off, static int64 may join traced int32."""
     traced = any(isinstance(item, jax.Array) for item in items)
     names = {canonical(name).name if traced and name != "string" else name for name in map(type_name, items)}
     if len(names) > 1:
-        raise DTypeError(f"{op}: the arrays of a sequence must have one element type, got {', '.join(sorted(names))}")
+        raise DTypeError(f"the arrays of a sequence must have one element type, got {', '.join(sorted(names))}")
     return items
 
 
-def _place(op: str, position: Any, count: int, *, end: bool = False) -> int:
-    index = integer(op, "position", position)
+def _place(position: Any, count: int, *, end: bool = False) -> int:
+    index = integer("position", position)
     last = count if end else count - 1
     if not -count <= index <= last:
         allowed = f"[{-count}, {last}]" if count or end else "empty"
         raise BoundsError(
-            f"{op}: `position` is {index}, but the sequence has {amount(count, 'item')}; the range is {allowed}"
+            f"`position` is {index}, but the sequence has {amount(count, 'item')}; the range is {allowed}"
         )
     return index + count if index < 0 else index
 
@@ -76,8 +76,8 @@ def sequence_construct(inputs: Sequence[Array]) -> list[Array]:
     2
     """
     if len(inputs) == 0:
-        raise SignatureError("sequence_construct: `inputs` is empty; sequence_empty makes an empty sequence")
-    return _one_type("sequence_construct", [array(item) for item in inputs])
+        raise SignatureError("`inputs` is empty; sequence_empty makes an empty sequence")
+    return _one_type([array(item) for item in inputs])
 
 
 def sequence_empty(*, dtype: ElementType = np.float32) -> list[Array]:
@@ -89,7 +89,7 @@ def sequence_empty(*, dtype: ElementType = np.float32) -> list[Array]:
     >>> sequence_empty()
     []
     """
-    element_type("sequence_empty", "dtype", dtype)
+    element_type("dtype", dtype)
     return []
 
 
@@ -107,10 +107,10 @@ def sequence_at(input_sequence: Sequence[Array], position: Static) -> Array:
     """
     if isinstance(input_sequence, SplitSequence):
         traced = isinstance(position, Tracer) and position.size == 1
-        index = position.reshape(()) if traced else integer("sequence_at", "position", position)
+        index = position.reshape(()) if traced else integer("position", position)
         return split_sequences.taken(input_sequence, index)
-    items = _items("sequence_at", input_sequence)
-    return items[_place("sequence_at", position, len(items))]
+    items = _items(input_sequence)
+    return items[_place(position, len(items))]
 
 
 def sequence_insert(input_sequence: Sequence[Array], tensor: Array, position: Static = None) -> Any:
@@ -125,9 +125,9 @@ def sequence_insert(input_sequence: Sequence[Array], tensor: Array, position: St
     """
     if isinstance(input_sequence, GrowingSequence) and position is None:
         return replace(input_sequence, added=(*input_sequence.added, array(tensor)))
-    items = _items("sequence_insert", input_sequence)
-    index = len(items) if position is None else _place("sequence_insert", position, len(items), end=True)
-    return _one_type("sequence_insert", [*items[:index], array(tensor), *items[index:]])
+    items = _items(input_sequence)
+    index = len(items) if position is None else _place(position, len(items), end=True)
+    return _one_type([*items[:index], array(tensor), *items[index:]])
 
 
 def sequence_erase(input_sequence: Sequence[Array], position: Static = None) -> list[Array]:
@@ -141,8 +141,8 @@ def sequence_erase(input_sequence: Sequence[Array], position: Static = None) -> 
     >>> [item.size for item in sequence_erase([np.ones(2), np.ones(3)], 0)]
     [3]
     """
-    items = _items("sequence_erase", input_sequence)
-    index = _place("sequence_erase", -1 if position is None else position, len(items))
+    items = _items(input_sequence)
+    index = _place(-1 if position is None else position, len(items))
     return [*items[:index], *items[index + 1 :]]
 
 
@@ -156,7 +156,7 @@ def sequence_length(input_sequence: ShapeOnly) -> np.ndarray:
     """
     if isinstance(input_sequence, SplitSequence):
         return dims(split_sequences.count(input_sequence))
-    return dims(len(_items("sequence_length", input_sequence)))
+    return dims(len(_items(input_sequence)))
 
 
 def split_to_sequence(input: Array, split: Static = None, *, axis: int = 0, keepdims: int = 1) -> Any:
@@ -172,22 +172,22 @@ def split_to_sequence(input: Array, split: Static = None, *, axis: int = 0, keep
     >>> [piece.shape for piece in split_to_sequence(np.zeros((2, 5)), 2, axis=1)]
     [(2, 2), (2, 2), (2, 1)]
     """
-    data, keep = array(input), flag("split_to_sequence", "keepdims", keepdims)
-    along = resolve_axis("split_to_sequence", axis, data.ndim)
+    data, keep = array(input), flag("keepdims", keepdims)
+    along = resolve_axis(axis, data.ndim)
     if isinstance(split, FromSizes):
         split = _one_length(split, data.shape[along])
-    lengths = None if split is None else known("split_to_sequence", "split", split)
+    lengths = None if split is None else known("split", split)
     if lengths is not None and lengths.ndim:
-        return list(split_into(data, ints("split_to_sequence", "split", lengths), axis=along))
-    each = 1 if lengths is None else integer("split_to_sequence", "split", lengths)
+        return list(split_into(data, ints("split", lengths), axis=along))
+    each = 1 if lengths is None else integer("split", lengths)
     if not greater_or_equal(each, 1):
-        raise ArgumentError(f"split_to_sequence: `split` is {each}; the length of a piece must be at least 1")
+        raise ArgumentError(f"`split` is {each}; the length of a piece must be at least 1")
     size, keep = data.shape[along], keep or split is not None
     number = size // each
     divides = number * each == size
     if not isinstance(number, int) or not (divides or (isinstance(size, int) and isinstance(each, int))):
         return SplitSequence(input if isinstance(input, FromSizes) else as_traced(data), each, along, keep)
-    bounded("split_to_sequence: the list of pieces", (number,), np.dtype(object).itemsize)
+    bounded((number,), np.dtype(object).itemsize, "the list of pieces")
     pieces = split_into(data, (each,) * number + (() if divides else (size - number * each,)), axis=along)
     return list(pieces) if keep else [squeeze(piece, (along,)) for piece in pieces]
 
@@ -197,7 +197,7 @@ def _one_length(split: Any, size: Dim) -> Any:
     lengths = only_number(split)
     if lengths is None or split.ndim != 1:
         return split
-    problem = f"split_to_sequence: `split` holds {lengths} {split.shape[0]} times, but the axis has size {size}"
+    problem = f"`split` holds {lengths} {split.shape[0]} times, but the axis has size {size}"
     if not agree(problem, split.shape[0] * lengths, size):
         raise ShapeError(problem)
     return np.array(lengths, object if is_symbolic(lengths) else np.int64)
@@ -214,15 +214,15 @@ def concat_from_sequence(input_sequence: Sequence[Array], *, axis: int, new_axis
     >>> concat_from_sequence([np.zeros(3), np.zeros(3)], axis=-1, new_axis=1).shape
     (3, 2)
     """
-    new = flag("concat_from_sequence", "new_axis", new_axis)
+    new = flag("new_axis", new_axis)
     if isinstance(input_sequence, SplitSequence):
         rank = input_sequence.data.ndim - (not input_sequence.keepdims)
-        along = resolve_axis("concat_from_sequence", axis, rank + new)
-        return split_sequences.joined("concat_from_sequence", input_sequence, along, bool(new))
-    items = _items("concat_from_sequence", input_sequence)
+        along = resolve_axis(axis, rank + new)
+        return split_sequences.joined(input_sequence, along, bool(new))
+    items = _items(input_sequence)
     if not items:
-        raise ArgumentError("concat_from_sequence: the sequence is empty; at least one array is needed")
-    along = resolve_axis("concat_from_sequence", axis, items[0].ndim + new)
+        raise ArgumentError("the sequence is empty; at least one array is needed")
+    along = resolve_axis(axis, items[0].ndim + new)
     return concat([unsqueeze(item, (along,)) for item in items] if new else items, axis=along)
 
 
@@ -253,13 +253,13 @@ def sequence_map(
     """
     if isinstance(input_sequence, SplitSequence):
         return split_sequences.mapped(input_sequence, additional_inputs, body, rng)
-    items = _items("sequence_map", input_sequence)
+    items = _items(input_sequence)
     for position, value in enumerate(additional_inputs, 1):
         if isinstance(value, SplitSequence | GrowingSequence):
-            raise value.problem("sequence_map")
+            raise value.problem()
         if isinstance(value, list) and len(value) != len(items):
             has = amount(len(value), "item")
-            raise ShapeError(f"sequence_map: input {position} has {has}, but `input_sequence` has {len(items)}")
+            raise ShapeError(f"input {position} has {has}, but `input_sequence` has {len(items)}")
     rows = []
     for k, item in enumerate(items):
         extra_items = [value[k] if isinstance(value, list) else value for value in additional_inputs]

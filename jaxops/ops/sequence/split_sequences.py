@@ -21,10 +21,10 @@ def count(pieces: SplitSequence) -> Dim:
     return arithmetic.ceiled(pieces.data.shape[pieces.axis], pieces.each)
 
 
-def rows(op: str, pieces: SplitSequence) -> jax.Array:
+def rows(pieces: SplitSequence) -> jax.Array:
     """The arrays stacked along a new first axis. Raises SizeError if the last one may be shorter."""
     data, axis = as_traced(pieces.data), pieces.axis
-    sizes, number = data.shape, _whole(op, pieces)
+    sizes, number = data.shape, _whole(pieces)
     if not pieces.keepdims:
         return jnp.moveaxis(data, axis, 0)
     return jnp.moveaxis(data.reshape(*sizes[:axis], number, pieces.each, *sizes[axis + 1 :]), axis, 0)
@@ -35,7 +35,7 @@ def taken(pieces: SplitSequence, position: Any) -> Any:
     if isinstance(position, int):
         start, length = _place(pieces, position)
     else:
-        number, position = _whole("sequence_at", pieces), at_least_int32(position)
+        number, position = _whole(pieces), at_least_int32(position)
         index = jnp.where(position < 0, position + as_traced(np.array(number, object), position.dtype), position)
         start, length = index * as_traced(np.array(pieces.each), position.dtype), pieces.each
     data = as_traced(pieces.data)
@@ -52,10 +52,10 @@ def mapped(
     pieces: SplitSequence, additional: Sequence[Any], body: Callable[..., Sequence[Any]], rng: Any
 ) -> tuple[SplitSequence, ...]:
     """The sequences that `body` makes of each array. additional: sequences of the same length, or arrays for all."""
-    number = _whole("sequence_map", pieces)
+    number = _whole(pieces)
     for k, other in enumerate(additional, 1):
         length = count(other) if isinstance(other, SplitSequence) else len(other) if isinstance(other, list) else number
-        problem = f"sequence_map: input {k} has {amount(length, 'item')}, but `input_sequence` has {number}"
+        problem = f"input {k} has {amount(length, 'item')}, but `input_sequence` has {number}"
         if isinstance(other, list) or not arithmetic.agree(problem, length, number):
             raise SizeError(problem, number) if isinstance(other, list) else ShapeError(problem)
 
@@ -65,17 +65,17 @@ def mapped(
         key = {} if rng is None else {"rng": jax.random.fold_in(rng, k)}
         return None, [as_traced(value) for value in body(item, *items_of_others, **key)]
 
-    split = {str(n): rows("sequence_map", v) for n, v in enumerate(additional) if isinstance(v, SplitSequence)}
+    split = {str(n): rows(v) for n, v in enumerate(additional) if isinstance(v, SplitSequence)}
     steps = lax.iota(np.int32, number)
-    _, stacked = lax.scan(one, None, (steps, rows("sequence_map", pieces), split))
+    _, stacked = lax.scan(one, None, (steps, rows(pieces), split))
     return tuple(SplitSequence(data, 1, 0, False) for data in stacked)
 
 
-def joined(op: str, pieces: SplitSequence, axis: int, new_axis: bool) -> jax.Array:
+def joined(pieces: SplitSequence, axis: int, new_axis: bool) -> jax.Array:
     """The arrays joined along an axis, or along a new one."""
     if not new_axis and axis == pieces.axis and pieces.keepdims:
         return as_traced(pieces.data)
-    stacked = jnp.moveaxis(rows(op, pieces), 0, axis)
+    stacked = jnp.moveaxis(rows(pieces), 0, axis)
     if new_axis:
         return stacked
     sizes = stacked.shape
@@ -99,15 +99,15 @@ def _require(pieces: SplitSequence, position: int, room: Dim) -> None:
     """Raises BoundsError unless `room`, the number of elements that must exist, is at least 0."""
     size, each = pieces.data.shape[pieces.axis], pieces.each
     problem = (
-        f"sequence_at: `position` is {position}, but the sequence has {count(pieces)} arrays: an axis of size {size} "
+        f"`position` is {position}, but the sequence has {count(pieces)} arrays: an axis of size {size} "
         f"is split into pieces of {each}"
     )
     if not arithmetic.at_least(problem, room, 0):
         raise BoundsError(problem)
 
 
-def _whole(op: str, pieces: SplitSequence) -> Dim:
+def _whole(pieces: SplitSequence) -> Dim:
     """The number of arrays, all of one length."""
     size, each = pieces.data.shape[pieces.axis], pieces.each
-    problem = f"{op}: all arrays must have one length, but {size} is not always a multiple of {each}"
+    problem = f"all arrays must have one length, but {size} is not always a multiple of {each}"
     return arithmetic.divided(problem, size, each)

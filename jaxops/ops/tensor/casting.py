@@ -62,8 +62,8 @@ def cast(input: SizesKept[A], *, to: ElementType, saturate: int = 1, round_mode:
     >>> cast(np.array(["3.5", "INF"]), to=np.float32)
     array([3.5, inf], dtype=float32)
     """
-    one_of("cast", "round_mode", round_mode, RoundMode)
-    overflow, target = flag("cast", "saturate", saturate), element_type("cast", "to", to)
+    one_of("round_mode", round_mode, RoundMode)
+    overflow, target = flag("saturate", saturate), element_type("to", to)
     if target.kind in "USTO" and isinstance(input, ChosenStrings):
         return input
     data = array(input)
@@ -71,7 +71,7 @@ def cast(input: SizesKept[A], *, to: ElementType, saturate: int = 1, round_mode:
         if jnp.issubdtype(target, jnp.integer) and jnp.iinfo(target).bits >= 32:
             return data
         if target.kind in "USTO":
-            raise DTypeError("cast: symbolic sizes cannot become strings, which are static")
+            raise DTypeError("symbolic sizes cannot become strings, which are static")
         if target.kind == "b":
             try:
                 return on_facts(lambda d: not of_sizes.equal(d, 0), data)
@@ -82,7 +82,7 @@ def cast(input: SizesKept[A], *, to: ElementType, saturate: int = 1, round_mode:
             return sizes_as(data, target, _cast(traced, canonical(target), overflow, round_mode))  # pyright: ignore
         data = traced
     if target.kind in "USTO":
-        strings: Any = data if is_string(data) else _to_strings(known("cast", "input", data))
+        strings: Any = data if is_string(data) else _to_strings(known("input", data))
         return strings
     if is_string(data):
         return _cast(_from_strings(np.asarray(data), target), target, overflow, round_mode)
@@ -90,7 +90,7 @@ def cast(input: SizesKept[A], *, to: ElementType, saturate: int = 1, round_mode:
         return _cast(data, target, overflow, round_mode)
     if loses_sign(data.dtype, target) and canonical(target) != target:
         raise OutOfRangeError(
-            f"cast: traced {data.dtype.name} may not fit {canonical(target).name}, which stands for {target.name} "
+            f"traced {data.dtype.name} may not fit {canonical(target).name}, which stands for {target.name} "
             f"while x64 is off; cast to {canonical(target).name}, which keeps the lower bits, or turn x64 on with "
             "jax.config.update('jax_enable_x64', True), or for a model with load(…, x64=True)"
         )
@@ -126,21 +126,21 @@ def bit_cast(input: A, *, to: ElementType) -> A:
     >>> bit_cast(jnp.array([1.0, -0.0]), to=np.uint32).tolist()
     [1065353216, 2147483648]
     """
-    data, target = array(input), element_type("bit_cast", "to", to)
+    data, target = array(input), element_type("to", to)
     if is_symbolic(data):
         if target == np.int64:
             return data
         data = as_traced(data)
     if target.kind in "USTO" or is_string(data):
-        raise DTypeError("bit_cast: strings have no fixed number of bits; give numbers, and a type of numbers as `to`")
+        raise DTypeError("strings have no fixed number of bits; give numbers, and a type of numbers as `to`")
     if not isinstance(data, np.ndarray) and canonical(target) != target:
         raise DTypeError(
-            f"bit_cast: `to` is {target.name}, but a traced array can only be {canonical(target).name} while x64 is "
+            f"`to` is {target.name}, but a traced array can only be {canonical(target).name} while x64 is "
             f"off; turn it on with jax.config.update('jax_enable_x64', True), or give a NumPy array"
         )
     if _bits(data.dtype) != _bits(target):
         raise DTypeError(
-            f"bit_cast: `input` is {data.dtype.name} of {_bits(data.dtype)} bits, `to` is {target.name} of "
+            f"`input` is {data.dtype.name} of {_bits(data.dtype)} bits, `to` is {target.name} of "
             f"{_bits(target)}; both must have the same number of bits"
         )
     return _bit_cast(data, target)
@@ -234,7 +234,7 @@ def _to_e8m0(xp: Any, data: Array, saturate: bool, round_mode: str) -> Array:
 
 def _to_strings(data: np.ndarray) -> np.ndarray:
     """Numbers as onnxruntime prints them: 8 significant digits, 17 for float64; NaN, INF and -INF."""
-    bounded("cast: the strings of its result", data.shape, _BYTES_OF_STRING)
+    bounded(data.shape, _BYTES_OF_STRING, "the strings of its result")
     if not is_float(data.dtype):
         return np.array([str(int(x)) for x in data.flat], dtype=object).reshape(data.shape)
     digits = 17 if data.dtype == np.float64 else 8
@@ -244,7 +244,7 @@ def _to_strings(data: np.ndarray) -> np.ndarray:
 
 def _from_strings(data: np.ndarray, target: np.dtype) -> np.ndarray:
     """The numbers that strings hold, as float64 or integers of 64 bits."""
-    bounded("cast: the numbers of its result", data.shape, _BYTES_OF_NUMBER)
+    bounded(data.shape, _BYTES_OF_NUMBER, "the numbers of its result")
     is_integer = jnp.issubdtype(target, jnp.integer)
     limits = jnp.iinfo(target) if is_integer else None
 
@@ -260,7 +260,7 @@ def _from_strings(data: np.ndarray, target: np.dtype) -> np.ndarray:
                 raise OverflowError("it does not fit")
             return value
         except (ValueError, OverflowError) as error:
-            raise ArgumentError(f"cast: the string {text!r} is not a number of type {target.name}") from error
+            raise ArgumentError(f"the string {text!r} is not a number of type {target.name}") from error
 
     widest = np.uint64 if jnp.issubdtype(target, jnp.unsignedinteger) else np.int64 if is_integer else np.float64
     return np.array([number(item) for item in data.flat], widest).reshape(data.shape)

@@ -42,22 +42,22 @@ def gather(data: Weight[A], indices: A, *, axis: int = 0) -> A:
     Array([[0., 4.]], dtype=float32)
     """
     data = array(data)
-    positions = array(beside(data, "gather", "indices", indices))
-    bounded_operands("gather", (positions,))
+    positions = array(beside(data, "indices", indices))
+    bounded_operands((positions,))
     if not (jnp.issubdtype(positions.dtype, jnp.integer) or is_symbolic(positions)):
-        raise DTypeError(f"gather: `indices` must be integers, got {describe(positions)}")
-    along = resolve_axis("gather", axis, data.ndim)
+        raise DTypeError(f"`indices` must be integers, got {describe(positions)}")
+    along = resolve_axis(axis, data.ndim)
     count = data.shape[along]
     if isinstance(count, int) and count == 0 and positions.size:
-        raise BoundsError(f"gather: axis {along} of {describe(data)} is empty, but `indices` is not")
+        raise BoundsError(f"axis {along} of {describe(data)} is empty, but `indices` is not")
     if is_static(positions) and not is_symbolic(positions) and not is_symbolic(count):
         # Narrow types may not hold the size.
         positions = positions if positions.dtype == np.uint64 else positions.astype(np.int64)
         bad = positions[(positions < -count) | (positions >= count)]
         if bad.size:
-            raise BoundsError(f"gather: index {bad.flat[0]} is outside axis {along} of size {count} ({describe(data)})")
+            raise BoundsError(f"index {bad.flat[0]} is outside axis {along} of size {count} ({describe(data)})")
         if is_static(data):
-            bounded_like("gather", data.shape[:along] + positions.shape + data.shape[along + 1 :], data)
+            bounded_like(data.shape[:along] + positions.shape + data.shape[along + 1 :], data)
             return static_array(np.asarray(np.take(data, positions, axis=along), data.dtype), data)
         return _gather((data, as_traced(np.where(positions < 0, positions + count, positions))), along, True)
     return _gather((as_traced(data), as_traced(positions)), along, False)
@@ -81,7 +81,7 @@ def _gather(operands: tuple[Array, Array], axis: int, inside: bool) -> Array:
         mode="promise_in_bounds" if inside else "fill",
     )
     sizes = data.shape[:axis] + indices.shape + data.shape[axis + 1 :]
-    return assert_sizes("gather", picked, sizes, data.dtype)
+    return assert_sizes(picked, sizes, data.dtype)
 
 
 @moves_strings(0)
@@ -99,11 +99,11 @@ def gather_elements(data: A, indices: A, *, axis: int = 0) -> A:
            [4, 3]])
     """
     data = array(data)
-    indices = beside(data, "gather_elements", "indices", indices)
-    along = resolve_axis("gather_elements", axis, data.ndim)
-    sizes_of.elements("gather_elements", data.shape, array(indices).shape, along)
-    sizes_of.check_inhabited("gather_elements: `data`", data.shape, (along,), array(indices).shape)
-    positions, inside = checked_indices("gather_elements", indices, data.shape[along])
+    indices = beside(data, "indices", indices)
+    along = resolve_axis(axis, data.ndim)
+    sizes_of.elements(data.shape, array(indices).shape, along)
+    sizes_of.check_inhabited("`data`", data.shape, (along,), array(indices).shape)
+    positions, inside = checked_indices(indices, data.shape[along])
     if is_static(data) and inside:
         return static_array(
             np.take_along_axis(_same_length(data, positions.shape, along), np.asarray(positions), along), data
@@ -156,14 +156,14 @@ def gather_nd(data: A, indices: A, *, batch_dims: int = 0) -> A:
     array([0, 3])
     """
     data = array(data)
-    indices = beside(data, "gather_nd", "indices", indices)
-    batch = integer("gather_nd", "batch_dims", batch_dims)
-    count = sizes_of.tuples("gather_nd", data.shape, array(indices).shape, batch)
+    indices = beside(data, "indices", indices)
+    batch = integer("batch_dims", batch_dims)
+    count = sizes_of.tuples(data.shape, array(indices).shape, batch)
     named = range(batch, batch + count)
-    sizes_of.check_inhabited("gather_nd: `data`", data.shape, named, array(indices).shape[:-1])
-    tuples, inside = checked_indices("gather_nd", indices, data.shape[batch : batch + count])
+    sizes_of.check_inhabited("`data`", data.shape, named, array(indices).shape[:-1])
+    tuples, inside = checked_indices(indices, data.shape[batch : batch + count])
     if is_static(data) and inside:
-        bounded_like("gather_nd", tuples.shape[:-1] + data.shape[batch + count :], data)
+        bounded_like(tuples.shape[:-1] + data.shape[batch + count :], data)
         rank = tuples.ndim - 1
         grid = [
             np.arange(d).reshape([-1 if i == j else 1 for j in range(rank)]) for i, d in enumerate(data.shape[:batch])

@@ -42,23 +42,23 @@ def grid_sample(
     >>> grid_sample(jnp.array([[[[0.0, 4.0]]]]), jnp.zeros((1, 1, 1, 2))).tolist()
     [[[[2.0]]]]
     """
-    x, (coordinates,) = as_traced(x), floating("grid_sample", grid=grid)
-    how = one_of("grid_sample", "mode", mode, GridMode)
-    padding = one_of("grid_sample", "padding_mode", padding_mode, GridPadding)
-    require("grid_sample", "numbers" if how == "nearest" else "floating-point", x)
-    return _grid_sample((x, coordinates), flag("grid_sample", "align_corners", align_corners), how, padding)
+    x, (coordinates,) = as_traced(x), floating(grid=grid)
+    how = one_of("mode", mode, GridMode)
+    padding = one_of("padding_mode", padding_mode, GridPadding)
+    require("numbers" if how == "nearest" else "floating-point", x)
+    return _grid_sample((x, coordinates), flag("align_corners", align_corners), how, padding)
 
 
 def _sampled_sizes(x: Sizes, grid: Sizes) -> Sizes:
     """The sizes (N, C, o1, …, or) for data (N, C, d1, …, dr) and a grid (N, o1, …, or, r) (ONNX GridSample-22)."""
     rank = len(x) - 2
     problem = (
-        f"grid_sample: `grid` of {shape_text(grid)} does not fit `x` of {shape_text(x)}; data (N, C, d1, …, dr) "
+        f"`grid` of {shape_text(grid)} does not fit `x` of {shape_text(x)}; data (N, C, d1, …, dr) "
         f"need a grid (N, o1, …, or, r)"
     )
     if rank < 1 or len(grid) != rank + 2 or not all_agree(problem, (grid[-1], grid[0]), (rank, x[0])):
         raise ShapeError(problem)
-    check_inhabited("grid_sample: `x`", x, range(2, len(x)), grid[:-1])
+    check_inhabited("`x`", x, range(2, len(x)), grid[:-1])
     return (*x[:2], *grid[1:-1])
 
 
@@ -73,7 +73,7 @@ def _grid_sample(operands: tuple[Any, Any], align: bool, mode: GridMode, padding
     # The grid holds (…, y, x): the last axis of the data first.
     axes = [_taps(grid[..., rank - 1 - i], size, align, mode, padding) for i, size in enumerate(x.shape[2:])]
     y = jnp.moveaxis(gather_taps(lax.convert_element_type(x, wide), axes), -1, 1)
-    return assert_sizes("grid_sample", lax.convert_element_type(y, x.dtype), sizes, x.dtype)
+    return assert_sizes(lax.convert_element_type(y, x.dtype), sizes, x.dtype)
 
 
 def _taps(coordinates: Any, size: Dim, align: bool, mode: GridMode, padding: GridPadding) -> list[Tap]:
@@ -122,8 +122,8 @@ def affine_grid(theta: Array, size: StaticInts, *, align_corners: int = 0) -> ja
     >>> affine_grid(jnp.eye(2, 3)[None], (1, 1, 1, 2))[0, 0, :, 0].tolist()
     [-0.5, 0.5]
     """
-    (matrices,) = floating("affine_grid", theta=theta)
-    sizes, align = ints("affine_grid", "size", size), flag("affine_grid", "align_corners", align_corners)
+    (matrices,) = floating(theta=theta)
+    sizes, align = ints("size", size), flag("align_corners", align_corners)
     return _affine_grid(matrices, sizes, align)
 
 
@@ -131,9 +131,9 @@ def _affine_sizes(theta: Sizes, size: Sizes) -> Sizes:
     """The sizes (N, H, W, 2) or (N, D, H, W, 3) for matrices (N, 2, 3) or (N, 3, 4) (ONNX AffineGrid-20)."""
     rank = len(size) - 2
     if rank not in (2, 3):
-        raise ShapeError(f"affine_grid: `size` {shape_text(size)} must be (N, C, H, W) or (N, C, D, H, W)")
+        raise ShapeError(f"`size` {shape_text(size)} must be (N, C, H, W) or (N, C, D, H, W)")
     problem = (
-        f"affine_grid: `theta` of {shape_text(theta)} does not fit `size` {shape_text(size)}; it must be "
+        f"`theta` of {shape_text(theta)} does not fit `size` {shape_text(size)}; it must be "
         f"{shape_text((size[0], rank, rank + 1))}"
     )
     must_agree(problem, theta, (size[0], rank, rank + 1))
@@ -143,7 +143,7 @@ def _affine_sizes(theta: Sizes, size: Sizes) -> Sizes:
 @jit_if_concrete
 def _affine_grid(theta: Any, size: Sizes, align: bool) -> Any:
     sizes = _affine_sizes(theta.shape, size)
-    bounded_like("affine_grid", sizes, theta)
+    bounded_like(sizes, theta)
     rank = len(size) - 2
     work = lax.convert_element_type(theta, accumulation_type(theta.dtype))
     rows = work.reshape(work.shape[0], *([1] * rank), rank, rank + 1)
@@ -152,7 +152,7 @@ def _affine_grid(theta: Any, size: Sizes, align: bool) -> Any:
         # (x, y, …): the last axis is multiplied with the first column.
         coordinates = _places(length, align, work.dtype).reshape([-1 if a == i else 1 for a in range(rank)])
         total = total + rows[..., rank - 1 - i] * coordinates[None, ..., None]
-    return assert_sizes("affine_grid", lax.convert_element_type(total, theta.dtype), sizes, theta.dtype)
+    return assert_sizes(lax.convert_element_type(total, theta.dtype), sizes, theta.dtype)
 
 
 def _places(length: Dim, align: bool, dtype: Any) -> Any:

@@ -36,8 +36,8 @@ def shape(data: ShapeOnly, *, start: int = 0, end: int | None = None) -> np.ndar
     >>> shape(np.zeros((2, 3, 4)), start=1)
     array([3, 4])
     """
-    first = integer("shape", "start", start)
-    last = None if end is None else integer("shape", "end", end)
+    first = integer("start", start)
+    last = None if end is None else integer("end", end)
     return dims(list(_sizes(data)[first:last]))
 
 

@@ -39,8 +39,8 @@ def concat(inputs: Sequence[Array], *, axis: int) -> Array:
     (2, 4)
     """
     if len(inputs) == 0:
-        raise SignatureError("concat: `inputs` is empty; at least one array is needed")
-    return _concat(unify("concat", tuple(inputs)), integer("concat", "axis", axis))
+        raise SignatureError("`inputs` is empty; at least one array is needed")
+    return _concat(unify(tuple(inputs)), integer("axis", axis))
 
 
 def concatenated_sizes(shapes: Sequence[Sizes], axis: int) -> Sizes:
@@ -48,7 +48,7 @@ def concatenated_sizes(shapes: Sequence[Sizes], axis: int) -> Sizes:
     first = shapes[0]
     for i, sizes in enumerate(shapes[1:], 1):
         problem = (
-            f"concat: operand {i} of {shape_text(sizes)} does not fit operand 0 of {shape_text(first)}; "
+            f"operand {i} of {shape_text(sizes)} does not fit operand 0 of {shape_text(first)}; "
             f"they may differ only along axis {axis}"
         )
         if len(sizes) != len(first) or not all(
@@ -68,13 +68,11 @@ def _joined(arrays: Sequence[Any], along: int) -> Any:
 
 @jit_if_concrete
 def _concat(inputs: tuple[Array, ...], axis: int) -> Array:
-    along = resolve_axis("concat", axis, inputs[0].ndim)
+    along = resolve_axis(axis, inputs[0].ndim)
     sizes = concatenated_sizes([x.shape for x in inputs], along)
     if isinstance(inputs[0], np.ndarray):
-        bounded_like("concat", sizes, inputs[0])
+        bounded_like(sizes, inputs[0])
         return np.concatenate(inputs, axis=along)
-    of_one_form = tuple(
-        assert_sizes("concat", x, (*sizes[:along], x.shape[along], *sizes[along + 1 :])) for x in inputs
-    )
+    of_one_form = tuple(assert_sizes(x, (*sizes[:along], x.shape[along], *sizes[along + 1 :])) for x in inputs)
     joined = widened(lambda arrays: _joined(arrays, along), of_one_form)
-    return assert_sizes("concat", joined, sizes, inputs[0].dtype)
+    return assert_sizes(joined, sizes, inputs[0].dtype)

@@ -26,7 +26,7 @@ def isnan(x: A) -> A:
     >>> isnan(np.array([1.0, np.nan]))
     array([False,  True])
     """
-    x = _comparable("isnan", x)
+    x = _comparable(x)
     return unary(x, np.isnan, _traced_isnan)
 
 
@@ -46,10 +46,10 @@ def isinf(x: A, *, detect_negative: int = 1, detect_positive: int = 1) -> A:
     array([False,  True])
     """
     negative, positive = (
-        flag("isinf", name, value)
+        flag(name, value)
         for name, value in (("detect_negative", detect_negative), ("detect_positive", detect_positive))
     )
-    return _isinf(_comparable("isinf", x), negative, positive)
+    return _isinf(_comparable(x), negative, positive)
 
 
 @jit_if_concrete
@@ -63,7 +63,7 @@ def _isinf(x: Array, negative: bool, positive: bool) -> Array:
     return same(x, infinity if isinstance(x, np.ndarray) else broadcast_to(infinity, x.shape))
 
 
-def _comparable(op: str, value: Any) -> Any:
+def _comparable(value: Any) -> Any:
     """The operand, with 8-bit floats as float32, since not every backend compares them."""
-    x = one_of_kind(op, "floating-point", value)
+    x = one_of_kind("floating-point", value)
     return x.astype(np.float32) if x.dtype.itemsize == 1 else x

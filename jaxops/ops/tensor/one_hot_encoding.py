@@ -35,14 +35,14 @@ def one_hot(indices: Array, depth: Static, values: Array, *, axis: int = -1, wra
     [[0, 5, 0], [0, 0, 5]]
     """
     values = array(values)
-    indices = beside(values, "one_hot", "indices", indices)
-    (indices,) = traced_if_symbolic(one_of_kind("one_hot", "real numbers or booleans", indices))
-    along = resolve_axis("one_hot", axis, indices.ndim + 1)
-    problem = f"one_hot: `values` must hold two elements, the values elsewhere and at the index, got {describe(values)}"
+    indices = beside(values, "indices", indices)
+    (indices,) = traced_if_symbolic(one_of_kind("real numbers or booleans", indices))
+    along = resolve_axis(axis, indices.ndim + 1)
+    problem = f"`values` must hold two elements, the values elsewhere and at the index, got {describe(values)}"
     must_agree(problem, values.shape, (2,))
     count = _depth(depth)
     if isinstance(indices, np.ndarray) and isinstance(values, np.ndarray) and not is_symbolic(count):
-        bounded("one_hot", (*indices.shape, count), max(values.itemsize, np.dtype(np.int64).itemsize))
+        bounded((*indices.shape, count), max(values.itemsize, np.dtype(np.int64).itemsize))
         # A narrow type may not hold the depth.
         columns = np.expand_dims(indices if indices.dtype == np.uint64 else indices.astype(np.int64), along)
         columns = np.where(columns < 0, columns + count, columns) if wrap else columns
@@ -53,11 +53,11 @@ def one_hot(indices: Array, depth: Static, values: Array, *, axis: int = -1, wra
 
 def _depth(depth: Any) -> Any:
     if not is_symbolic(depth):
-        value = known("one_hot", "depth", depth)
+        value = known("depth", depth)
         depth = value.astype(np.int64) if is_float(value.dtype) else value
-    count = integer("one_hot", "depth", depth)
+    count = integer("depth", depth)
     if isinstance(count, int) and count < 0:
-        raise ArgumentError(f"one_hot: `depth` is {count}; it must not be negative")
+        raise ArgumentError(f"`depth` is {count}; it must not be negative")
     return count
 
 
@@ -69,8 +69,8 @@ def _one_hot(operands: tuple[Any, Any], axis: int, depth: Any, wrap: bool) -> An
         indices = lax.convert_element_type(indices, canonical(np.int64))
     kind = indices.dtype
     sizes = (*indices.shape[:axis], depth, *indices.shape[axis:])
-    bounded_like("one_hot", sizes, values)
-    check_counts("one_hot", "depth", depth)
+    bounded_like(sizes, values)
+    check_counts("depth", depth)
     columns = lax.expand_dims(indices, (axis,))
     if wrap and jnp.issubdtype(kind, jnp.signedinteger):
         columns = jnp.where(columns < 0, columns + jnp.asarray(depth, kind), columns)

@@ -27,7 +27,7 @@ def _pairs(sizes: Sizes, numbers: Sizes, axes: tuple[int, ...]) -> tuple[tuple[D
     """ONNX's list (begins, then ends) for some axes, as (begin, end) for every axis of `sizes`."""
     if len(numbers) != 2 * len(axes):
         raise ShapeError(
-            f"pad: `pads` {shape_text(numbers)} has {amount(len(numbers), 'number')}; it must have {2 * len(axes)}, a "
+            f"`pads` {shape_text(numbers)} has {amount(len(numbers), 'number')}; it must have {2 * len(axes)}, a "
             "begin for each axis, then an end for each"
         )
     pairs: list[tuple[Dim, Dim]] = [(0, 0)] * len(sizes)
@@ -35,8 +35,8 @@ def _pairs(sizes: Sizes, numbers: Sizes, axes: tuple[int, ...]) -> tuple[tuple[D
         pairs[axis] = (numbers[i], numbers[i + len(axes)])
     for i, (size, (low, high)) in enumerate(zip(sizes, pairs, strict=True)):
         left = size + low + high
-        if not at_least(f"pad: the new size {left} of axis {i} of {shape_text(sizes)} may be negative", left, 0):
-            raise ShapeError(f"pad: `pads` ({low}, {high}) crop axis {i} of {shape_text(sizes)} to {left} elements")
+        if not at_least(f"the new size {left} of axis {i} of {shape_text(sizes)} may be negative", left, 0):
+            raise ShapeError(f"`pads` ({low}, {high}) crop axis {i} of {shape_text(sizes)} to {left} elements")
     return tuple(pairs)
 
 
@@ -45,14 +45,10 @@ def _centring_pads(sizes: Sizes, shape: Sizes, axes: tuple[int, ...]) -> list[tu
     decides whether to pad or to crop.
     """
     if len(shape) != len(axes):
-        raise ShapeError(
-            f"center_crop_pad: `shape` {shape_text(shape)} must hold one size for each of {len(axes)} axes"
-        )
+        raise ShapeError(f"`shape` {shape_text(shape)} must hold one size for each of {len(axes)} axes")
     negative = [d for d in shape if isinstance(d, int) and d < 0]
     if negative:
-        raise ArgumentError(
-            f"center_crop_pad: `shape` {shape_text(shape)} holds {negative[0]}; sizes must not be negative"
-        )
+        raise ArgumentError(f"`shape` {shape_text(shape)} holds {negative[0]}; sizes must not be negative")
     pairs: list[tuple[Dim, Dim] | None] = []
     for axis, want in zip(axes, shape, strict=True):
         more = want - sizes[axis]
@@ -84,12 +80,12 @@ def pad(
     >>> pad(jnp.arange(3), (1, 2), mode="reflect").tolist()
     [1, 0, 1, 2, 1, 0]
     """
-    one_of("pad", "mode", mode, PadMode)
+    one_of("mode", mode, PadMode)
     data = array(data)
-    padded_axes = tuple(range(data.ndim)) if axes is None else resolve_axes("pad", axes, data.ndim)
-    widths = _pairs(data.shape, ints("pad", "pads", pads), padded_axes)
+    padded_axes = tuple(range(data.ndim)) if axes is None else resolve_axes(axes, data.ndim)
+    widths = _pairs(data.shape, ints("pads", pads), padded_axes)
     padded = [size + low + high for size, (low, high) in zip(data.shape, widths, strict=True)]
-    bounded_like("pad", padded, data)
+    bounded_like(padded, data)
     if isinstance(data, np.ndarray) and any(is_symbolic(n) for width in widths for n in width):
         data = as_traced(data)
     if mode != "constant":
@@ -98,12 +94,12 @@ def pad(
         constant_value = "" if is_string(data) else 0
     if isinstance(constant_value, int | float) and not is_string(data):
         dtype = np.dtype(np.int64) if is_symbolic(data) else data.dtype
-        fill = number("pad: `constant_value`", constant_value, dtype)
+        fill = number("`constant_value`", constant_value, dtype)
     else:
         fill = array(constant_value)
     if fill.size != 1:
-        raise ShapeError(f"pad: `constant_value` must be one number, got {describe(fill)}")
-    data, fill = unify("pad", (data, fill), ("data ", "constant_value "))
+        raise ShapeError(f"`constant_value` must be one number, got {describe(fill)}")
+    data, fill = unify((data, fill), ("data ", "constant_value "))
     return _pad((data, fill), widths)
 
 
@@ -137,9 +133,7 @@ def _extend(data: Array, widths: tuple[Sizes, ...], mode: str) -> Array:
         if low == 0 and high == 0:
             continue
         if isinstance(data.shape[axis], int) and data.shape[axis] == 0:
-            raise ShapeError(
-                f"pad: axis {axis} of {shape_text(data.shape)} is empty; mode {mode!r} has nothing to repeat"
-            )
+            raise ShapeError(f"axis {axis} of {shape_text(data.shape)} is empty; mode {mode!r} has nothing to repeat")
         # On XLA:CPU a gather is as fast as a concatenation of slices, and it works for every width.
         data = gather(data, _source(data.shape[axis], low, high, mode), axis=axis)
     return data
@@ -148,7 +142,7 @@ def _extend(data: Array, widths: tuple[Sizes, ...], mode: str) -> Array:
 def _source(size: Any, low: Any, high: Any, mode: str) -> Any:
     """For each position of the padded axis, the index of its element; static if the sizes are numbers."""
     if all(isinstance(n, int) for n in (size, low, high)):
-        bounded("pad: the list of indices", (size + low + high,), np.dtype(np.int64).itemsize)
+        bounded((size + low + high,), np.dtype(np.int64).itemsize, "the list of indices")
         return np.pad(np.arange(size), (low, high), mode=mode)  # pyright: ignore[reportArgumentType, reportCallIssue]
     index = lax.iota(jnp.int32, low + size + high) - jnp.asarray(low, jnp.int32)
     size = jnp.asarray(size, jnp.int32)
@@ -174,8 +168,8 @@ def center_crop_pad(input_data: A, shape: StaticInts, *, axes: Ints | None = Non
     ([1], [0, 1, 0, 0])
     """
     x = array(input_data)
-    changed_axes = tuple(range(x.ndim)) if axes is None else resolve_axes("center_crop_pad", axes, x.ndim)
-    new_sizes = ints("center_crop_pad", "shape", shape)
+    changed_axes = tuple(range(x.ndim)) if axes is None else resolve_axes(axes, x.ndim)
+    new_sizes = ints("shape", shape)
     widths = _centring_pads(x.shape, new_sizes, changed_axes)
     certain_widths = [width or (0, 0) for width in widths]
     y = pad(x, [low for low, _ in certain_widths] + [high for _, high in certain_widths], axes=changed_axes)

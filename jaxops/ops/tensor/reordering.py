@@ -36,7 +36,7 @@ def transpose(data: A, *, perm: Ints | None = None) -> A:
     >>> transpose(np.zeros((2, 3, 4)), perm=(2, 0, 1)).shape
     (4, 2, 3)
     """
-    return _transpose(data, None if perm is None else ints("transpose", "perm", perm))
+    return _transpose(data, None if perm is None else ints("perm", perm))
 
 
 def permutation(perm: tuple[int, ...] | None, rank: int) -> tuple[int, ...]:
@@ -44,7 +44,7 @@ def permutation(perm: tuple[int, ...] | None, rank: int) -> tuple[int, ...]:
     if perm is None:
         return tuple(reversed(range(rank)))
     if sorted(perm) != list(range(rank)):
-        raise AxisError(f"transpose: `perm` {perm} is not a permutation of the {rank} axes {tuple(range(rank))}")
+        raise AxisError(f"`perm` {perm} is not a permutation of the {rank} axes {tuple(range(rank))}")
     return perm
 
 
@@ -52,12 +52,12 @@ def permutation(perm: tuple[int, ...] | None, rank: int) -> tuple[int, ...]:
 def _transpose(data: Array, perm: tuple[int, ...] | None) -> Array:
     order = permutation(perm, data.ndim)
     y = np.transpose(data, order) if isinstance(data, np.ndarray) else lax.transpose(data, order)
-    return assert_sizes("transpose", y, tuple(data.shape[axis] for axis in order), data.dtype)
+    return assert_sizes(y, tuple(data.shape[axis] for axis in order), data.dtype)
 
 
-def _divided(op: str, dividend: str, size: Dim, count: int) -> Dim:
+def _divided(dividend: str, size: Dim, count: int) -> Dim:
     """size / count, which must be an integer."""
-    return divided(f"{op}: {dividend} {size} is not a multiple of {count}", size, count)
+    return divided(f"{dividend} {size} is not a multiple of {count}", size, count)
 
 
 def depth_to_space(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:
@@ -72,11 +72,11 @@ def depth_to_space(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:
     >>> depth_to_space(np.arange(4).reshape(1, 4, 1, 1), blocksize=2).tolist()
     [[[[0, 1], [2, 3]]]]
     """
-    x, b = array(input), integer("depth_to_space", "blocksize", blocksize, least=1)
-    must_fit("depth_to_space", "input", x.shape, ("N", "C", "H", "W"))
+    x, b = array(input), integer("blocksize", blocksize, least=1)
+    must_fit("input", x.shape, ("N", "C", "H", "W"))
     n, c, h, w = x.shape
-    channels = _divided("depth_to_space", "C", c, b * b)
-    if one_of("depth_to_space", "mode", mode, DepthMode) == "DCR":
+    channels = _divided("C", c, b * b)
+    if one_of("mode", mode, DepthMode) == "DCR":
         x = transpose(reshape(x, (n, b, b, channels, h, w), allowzero=1), perm=(0, 3, 4, 1, 5, 2))
     else:
         x = transpose(reshape(x, (n, channels, b, b, h, w), allowzero=1), perm=(0, 1, 4, 2, 5, 3))
@@ -93,12 +93,12 @@ def space_to_depth(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:
     >>> space_to_depth(np.arange(4).reshape(1, 1, 2, 2), blocksize=2).shape
     (1, 4, 1, 1)
     """
-    x, b = array(input), integer("space_to_depth", "blocksize", blocksize, least=1)
-    must_fit("space_to_depth", "input", x.shape, ("N", "C", "H", "W"))
+    x, b = array(input), integer("blocksize", blocksize, least=1)
+    must_fit("input", x.shape, ("N", "C", "H", "W"))
     n, c, h, w = x.shape
-    h, w = _divided("space_to_depth", "H", h, b), _divided("space_to_depth", "W", w, b)
+    h, w = _divided("H", h, b), _divided("W", w, b)
     x = reshape(x, (n, c, h, b, w, b), allowzero=1)
-    order = (0, 3, 5, 1, 2, 4) if one_of("space_to_depth", "mode", mode, DepthMode) == "DCR" else (0, 1, 3, 5, 2, 4)
+    order = (0, 3, 5, 1, 2, 4) if one_of("mode", mode, DepthMode) == "DCR" else (0, 1, 3, 5, 2, 4)
     return reshape(transpose(x, perm=order), (n, c * b * b, h, w), allowzero=1)
 
 
@@ -115,28 +115,24 @@ def reverse_sequence(input: A, sequence_lens: A, *, batch_axis: int = 1, time_ax
     array([1, 0, 2])
     """
     x = array(input)
-    lengths = array(beside(x, "reverse_sequence", "sequence_lens", sequence_lens))
+    lengths = array(beside(x, "sequence_lens", sequence_lens))
     (lengths,) = traced_if_symbolic(lengths)
     if {batch_axis, time_axis} != {0, 1}:
-        raise AxisError(
-            f"reverse_sequence: `batch_axis` is {batch_axis} and `time_axis` {time_axis}; one must be 0, the other 1"
-        )
+        raise AxisError(f"`batch_axis` is {batch_axis} and `time_axis` {time_axis}; one must be 0, the other 1")
     problem = (
-        f"reverse_sequence: `sequence_lens` of {shape_text(lengths.shape)} must have one length for each entry of "
+        f"`sequence_lens` of {shape_text(lengths.shape)} must have one length for each entry of "
         f"axis {batch_axis} of {shape_text(x.shape)}"
     )
     if x.ndim < 2 or not all_agree(problem, lengths.shape, (x.shape[batch_axis],)):
         raise ShapeError(problem)
-    require_integers("reverse_sequence", "sequence_lens", lengths)
+    require_integers("sequence_lens", lengths)
     lengths = at_least_int32(lengths)
     order = (batch_axis, time_axis, *range(2, x.ndim))
     if not isinstance(x.shape[time_axis], int):
         lengths = as_traced(lengths)
     xp = np if isinstance(lengths, np.ndarray) else jnp
     if isinstance(lengths, np.ndarray) and ((lengths < 0).any() or (lengths > x.shape[time_axis]).any()):
-        raise ArgumentError(
-            f"reverse_sequence: `sequence_lens` is {lengths.tolist()}; each must be in [0, {x.shape[time_axis]}]"
-        )
+        raise ArgumentError(f"`sequence_lens` is {lengths.tolist()}; each must be in [0, {x.shape[time_axis]}]")
     step, length = xp.arange(x.shape[time_axis], dtype=lengths.dtype)[None, :], lengths[:, None]
     source = xp.where(step < length, length - 1 - step, step)
     return transpose(gather_nd(transpose(x, perm=order), source[..., None], batch_dims=1), perm=order)

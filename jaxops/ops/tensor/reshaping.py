@@ -49,7 +49,7 @@ def reshape(data: A, shape: StaticInts, *, allowzero: int = 0) -> A:
     >>> reshape(np.zeros((2, 3, 4)), (0, -1)).shape
     (2, 12)
     """
-    return _reshape(data, ints("reshape", "shape", shape), flag("reshape", "allowzero", allowzero))
+    return _reshape(data, ints("shape", shape), flag("allowzero", allowzero))
 
 
 @jit_if_concrete
@@ -57,7 +57,7 @@ def _reshape(data: Array, shape: Sizes, allowzero: bool) -> Array:
     sizes = sizes_of.reshape(data.shape, shape, allowzero)
     data = traced_for_sizes(data, sizes)
     y = data.reshape(sizes) if isinstance(data, np.ndarray) else lax.reshape(data, sizes)
-    return assert_sizes("reshape", y, sizes, data.dtype)
+    return assert_sizes(y, sizes, data.dtype)
 
 
 @moves_strings(0)
@@ -72,17 +72,17 @@ def squeeze(data: A, axes: StaticInts = None) -> A:
     >>> squeeze(np.zeros((1, 3, 1)), (0,)).shape
     (3, 1)
     """
-    return _squeeze(data, None if axes is None else ints("squeeze", "axes", axes, single=True))
+    return _squeeze(data, None if axes is None else ints("axes", axes, single=True))
 
 
 @jit_if_concrete
 def _squeeze(data: Array, axes: Ints | None) -> Array:
-    named = None if axes is None else resolve_axes("squeeze", axes, data.ndim)
+    named = None if axes is None else resolve_axes(axes, data.ndim)
     sizes = sizes_of.squeeze(data.shape, named)
     if isinstance(data, np.ndarray):
         return data.reshape(sizes)
     y = lax.squeeze(data, [i for i, d in enumerate(data.shape) if d == 1] if named is None else named)
-    return assert_sizes("squeeze", y, sizes, data.dtype)
+    return assert_sizes(y, sizes, data.dtype)
 
 
 @moves_strings(0)
@@ -98,12 +98,12 @@ def unsqueeze(data: A, axes: StaticInts) -> A:
     >>> unsqueeze(np.zeros((3, 4)), (0, -1)).shape
     (1, 3, 4, 1)
     """
-    return _unsqueeze(data, ints("unsqueeze", "axes", axes, single=True))
+    return _unsqueeze(data, ints("axes", axes, single=True))
 
 
 @jit_if_concrete
 def _unsqueeze(data: Array, axes: Sizes) -> Any:
-    new_axes = resolve_axes("unsqueeze", axes, data.ndim + len(axes))
+    new_axes = resolve_axes(axes, data.ndim + len(axes))
     sizes = sizes_of.unsqueeze(data.shape, new_axes)
     y = data.reshape(sizes) if isinstance(data, np.ndarray) else lax.expand_dims(data, new_axes)
-    return assert_sizes("unsqueeze", y, sizes, data.dtype)
+    return assert_sizes(y, sizes, data.dtype)

@@ -97,33 +97,33 @@ def resize(
     >>> resize(jnp.array([0.0, 4.0]), scales=(2,), mode="linear").tolist()
     [0.0, 1.0, 3.0, 4.0]
     """
-    op, x = "resize", array(x)
-    resized_axes = tuple(range(x.ndim)) if axes is None else resolve_axes(op, axes, x.ndim)
-    policy = one_of(op, "keep_aspect_ratio_policy", keep_aspect_ratio_policy, AspectRatioPolicy)
+    x = array(x)
+    resized_axes = tuple(range(x.ndim)) if axes is None else resolve_axes(axes, x.ndim)
+    policy = one_of("keep_aspect_ratio_policy", keep_aspect_ratio_policy, AspectRatioPolicy)
     how = Sampling(
-        one_of(op, "mode", mode, ResizeMode),
-        one_of(op, "coordinate_transformation_mode", coordinate_transformation_mode, CoordinateMode),
-        one_of(op, "nearest_mode", nearest_mode, NearestMode),
+        one_of("mode", mode, ResizeMode),
+        one_of("coordinate_transformation_mode", coordinate_transformation_mode, CoordinateMode),
+        one_of("nearest_mode", nearest_mode, NearestMode),
         cubic_coeff_a,
-        flag(op, "exclude_outside", exclude_outside),
-        flag(op, "antialias", antialias),
+        flag("exclude_outside", exclude_outside),
+        flag("antialias", antialias),
         extrapolation_value,
     )
     by_scale, by_size = not _absent("scales", scales, resized_axes), not _absent("sizes", sizes, resized_axes)
     if by_scale == by_size:
         count = "both are" if by_scale else "neither is"
-        raise ArgumentError(f"resize: give either `scales` or `sizes`; {count} given")
+        raise ArgumentError(f"give either `scales` or `sizes`; {count} given")
     if by_scale:
         plan = sizes_of.by_scales(x.shape, resized_axes, _floats("scales", scales), scaled)
     else:
-        plan = sizes_of.by_sizes(x.shape, resized_axes, ints(op, "sizes", sizes), policy)
+        plan = sizes_of.by_sizes(x.shape, resized_axes, ints("sizes", sizes), policy)
     if how.coordinates == "tf_crop_and_resize":
         plan = _with_roi(plan, roi)
     if how.mode != "nearest":
-        require(op, "numbers", x)
+        require("numbers", x)
     lengths = {p.axis: p.length for p in plan}
     resized = [lengths.get(axis, size) for axis, size in enumerate(x.shape)]
-    bounded_like(op, resized, x)
+    bounded_like(resized, x)
     return _resize(x if is_string(x) else as_traced(x), plan, how)
 
 
@@ -131,23 +131,23 @@ def _absent(name: str, value: Any, axes: tuple[int, ...]) -> bool:
     """Returns True if an operand is left out: None, or an empty tensor while there are axes that need a number each."""
     if value is None:
         return True
-    return len(axes) > 0 and np.size(value if isinstance(value, tuple | list) else known("resize", name, value)) == 0
+    return len(axes) > 0 and np.size(value if isinstance(value, tuple | list) else known(name, value)) == 0
 
 
 def _floats(name: str, value: Any) -> tuple[float, ...]:
-    values = known("resize", name, value)
+    values = known(name, value)
     if values.ndim != 1:
-        raise ShapeError(message("resize", f"`{name}` must be 1-D, but has {values.ndim} axes", **{name: values}))
+        raise ShapeError(message(f"`{name}` must be 1-D, but has {values.ndim} axes", **{name: values}))
     return tuple(float(v) for v in values)
 
 
 def _with_roi(plan: tuple[Resized, ...], roi: Any) -> tuple[Resized, ...]:
     if roi is None:
-        raise ArgumentError("resize: 'tf_crop_and_resize' needs `roi`, the starts and then the ends of the axes")
+        raise ArgumentError("'tf_crop_and_resize' needs `roi`, the starts and then the ends of the axes")
     values, count = _floats("roi", roi), len(plan)
     if len(values) != 2 * count:
         raise ShapeError(
-            f"resize: `roi` has {amount(len(values), 'number')}; it must have {2 * count}, a start for each axis, then "
+            f"`roi` has {amount(len(values), 'number')}; it must have {2 * count}, a start for each axis, then "
             "an end for each"
         )
     return tuple(p._replace(roi=(values[i], values[i + count])) for i, p in enumerate(plan))
@@ -173,7 +173,7 @@ def _resize(x: Any, plan: tuple[Resized, ...], how: Sampling) -> Array:
         y = _narrowed(y, x.dtype, how)
     if how.coordinates == "tf_crop_and_resize":
         y = _extrapolated(y, plan, how)
-    return assert_sizes("resize", y, result_sizes, x.dtype)
+    return assert_sizes(y, result_sizes, x.dtype)
 
 
 def _work_type(x: Any) -> Any:
@@ -184,7 +184,7 @@ def _work_type(x: Any) -> Any:
         return np.dtype(np.float32)
     if canonical(np.float64) != np.float64:
         raise DTypeError(
-            f"resize: interpolating {type_name(x)} needs float64, and x64 is off; convert with jaxops.cast, or turn "
+            f"interpolating {type_name(x)} needs float64, and x64 is off; convert with jaxops.cast, or turn "
             f"it on with jax.config.update('jax_enable_x64', True)"
         )
     return np.dtype(np.float64)
@@ -210,7 +210,7 @@ def _extrapolated(y: Any, plan: tuple[Resized, ...], how: Sampling) -> Any:
         if not isinstance(beyond, np.ndarray) or beyond.any():
             mask = beyond.reshape([-1 if axis == p.axis else 1 for axis in range(y.ndim)])
             if isinstance(y, np.ndarray):
-                raise DTypeError("resize: strings cannot be extrapolated; choose `roi` inside of [0, 1]")
+                raise DTypeError("strings cannot be extrapolated; choose `roi` inside of [0, 1]")
             y = jnp.where(mask, jnp.asarray(how.extrapolation, np.float32).astype(y.dtype), y)
     return y
 
@@ -219,7 +219,7 @@ def _sample(x: Any, p: Resized, how: Sampling) -> Any:
     if isinstance(p.length, int) and p.length == 0:
         return x[(slice(None),) * p.axis + (slice(0, 0),)]
     if isinstance(p.size, int) and p.size == 0:
-        raise ShapeError(f"resize: axis {p.axis} of {x.shape} is empty; it cannot get {p.length} elements")
+        raise ShapeError(f"axis {p.axis} of {x.shape} is empty; it cannot get {p.length} elements")
     phases = None if is_string(x) else _phases(p, how)
     try:
         if phases is not None:
@@ -241,13 +241,13 @@ def _sample(x: Any, p: Resized, how: Sampling) -> Any:
 
 def _unresolved(p: Resized) -> SizeError:
     return SizeError(
-        f"resize: axis {p.axis} goes from {p.size} to {p.length}; for strings, both must be numbers", p.size, p.length
+        f"axis {p.axis} goes from {p.size} to {p.length}; for strings, both must be numbers", p.size, p.length
     )
 
 
 def _coordinates(p: Resized, how: Sampling) -> np.ndarray:
     """The coordinate in the data of each element of the result. Needs known sizes."""
-    bounded("resize: the list of coordinates", (p.length,), np.dtype(np.float64).itemsize)
+    bounded((p.length,), np.dtype(np.float64).itemsize, "the list of coordinates")
     index, mode, size = np.arange(p.length, dtype=np.float64), how.coordinates, p.size
     scale = p.scale or Fraction(1)
     # By the standard and its test suite, length_resized is scale · length_original, which may be fractional.
@@ -286,7 +286,7 @@ def _taps(coordinates: np.ndarray, how: Sampling, scale: float) -> tuple[np.ndar
     narrow = min(scale, 1.0) if how.antialias else 1.0
     reach = 1 if how.mode == "linear" else 2
     start = math.floor(-reach / narrow) + 1
-    bounded("resize: the weights of its filter", (len(coordinates), 2 - 2 * start), np.dtype(np.float64).itemsize)
+    bounded((len(coordinates), 2 - 2 * start), np.dtype(np.float64).itemsize, "the weights of its filter")
     first = np.floor(coordinates)
     distance = np.abs(start + np.arange(2 - 2 * start) - (coordinates - first)[:, None]) * narrow
     weights = np.maximum(1 - distance, 0) if reach == 1 else _cubic(distance, how.cubic_coeff_a)

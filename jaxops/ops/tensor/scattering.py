@@ -72,10 +72,10 @@ _REDUCTIONS = {
 _OF_SIZES = {"max": np.frompyfunc(of_sizes.larger, 2, 1), "min": np.frompyfunc(of_sizes.smaller, 2, 1)}
 
 
-def _reduction(op: str, reduction: Reduction, data: Any) -> Reduction:
-    one_of(op, "reduction", reduction, Reduction)
+def _reduction(reduction: Reduction, data: Any) -> Reduction:
+    one_of("reduction", reduction, Reduction)
     if reduction != "none" and (data.dtype == bool or data.dtype.kind in "UST"):
-        raise DTypeError(f"{op}: `reduction` {reduction!r} needs numbers, got {describe(data)}")
+        raise DTypeError(f"`reduction` {reduction!r} needs numbers, got {describe(data)}")
     return reduction
 
 
@@ -97,13 +97,12 @@ def scatter_elements(data: A, indices: A, updates: A, *, axis: int = 0, reductio
     >>> scatter_elements(np.zeros((1, 4)), np.array([[1, 3]]), np.array([[5.0, 6.0]]), axis=1)
     array([[0., 5., 0., 6.]])
     """
-    name = "scatter_elements"
-    data, updates = unify(name, (data, updates), ("data ", "updates "))
-    indices = beside(data, name, "indices", indices)
-    along, how = resolve_axis(name, axis, data.ndim), _reduction(name, reduction, data)
-    sizes_of.elements(name, data.shape, array(indices).shape, along)
-    sizes_of.updates(name, array(indices).shape, updates.shape)
-    positions, inside = checked_indices(name, indices, data.shape[along])
+    data, updates = unify((data, updates), ("data ", "updates "))
+    indices = beside(data, "indices", indices)
+    along, how = resolve_axis(axis, data.ndim), _reduction(reduction, data)
+    sizes_of.elements(data.shape, array(indices).shape, along)
+    sizes_of.updates(array(indices).shape, updates.shape)
+    positions, inside = checked_indices(indices, data.shape[along])
     if is_static(data) and inside:
         coordinates = list(np.indices(positions.shape, sparse=True))
         coordinates[along] = np.asarray(positions)
@@ -154,13 +153,13 @@ def scatter_nd(data: A, indices: A, updates: A, *, reduction: Reduction = "none"
     >>> scatter_nd(np.arange(4), np.array([[1], [3]]), np.array([7, 8]))
     array([0, 7, 2, 8])
     """
-    data, updates = unify("scatter_nd", (data, updates), ("data ", "updates "))
-    indices = beside(data, "scatter_nd", "indices", indices)
-    how = _reduction("scatter_nd", reduction, data)
+    data, updates = unify((data, updates), ("data ", "updates "))
+    indices = beside(data, "indices", indices)
+    how = _reduction(reduction, data)
     sizes = array(indices).shape
-    count = sizes_of.tuples("scatter_nd", data.shape, sizes)
-    sizes_of.updates("scatter_nd", (*sizes[:-1], *data.shape[count:]), updates.shape)
-    tuples, inside = checked_indices("scatter_nd", indices, data.shape[:count])
+    count = sizes_of.tuples(data.shape, sizes)
+    sizes_of.updates((*sizes[:-1], *data.shape[count:]), updates.shape)
+    tuples, inside = checked_indices(indices, data.shape[:count])
     if is_static(data) and inside:
         return _write(data, tuple(np.moveaxis(np.asarray(tuples), -1, 0)), updates, how)
     return _scatter_nd(tuple(map(as_traced, (data, tuples, updates))), how, inside)
@@ -197,20 +196,18 @@ def tensor_scatter(
     >>> tensor_scatter(jnp.zeros((1, 3, 1)), jnp.ones((1, 1, 1)), jnp.array([2])).ravel().tolist()
     [0.0, 0.0, 1.0]
     """
-    cache, update = (as_traced(v) for v in unify("tensor_scatter", (past_cache, update), ("past_cache ", "update ")))
-    along = resolve_axis("tensor_scatter", axis, cache.ndim)
+    cache, update = (as_traced(v) for v in unify((past_cache, update), ("past_cache ", "update ")))
+    along = resolve_axis(axis, cache.ndim)
     if along == 0:
-        raise AxisError("tensor_scatter: `axis` is 0, the batch axis; it must be a later one")
-    one_of("tensor_scatter", "mode", mode, TensorScatterMode)
+        raise AxisError("`axis` is 0, the batch axis; it must be a later one")
+    one_of("mode", mode, TensorScatterMode)
     if update.ndim != cache.ndim:
-        raise ShapeError(f"tensor_scatter: `update` has {update.ndim} axes, but `past_cache` has {cache.ndim}")
-    sizes_of.updates(
-        "tensor_scatter", (*cache.shape[:along], update.shape[along], *cache.shape[along + 1 :]), update.shape
-    )
+        raise ShapeError(f"`update` has {update.ndim} axes, but `past_cache` has {cache.ndim}")
+    sizes_of.updates((*cache.shape[:along], update.shape[along], *cache.shape[along + 1 :]), update.shape)
     first = as_traced(np.zeros(1, np.int32) if write_indices is None else write_indices)
     if first.ndim != 1 or not jnp.issubdtype(first.dtype, jnp.integer):
-        raise DTypeError(f"tensor_scatter: `write_indices` must be a vector of integers, got {describe(first)}")
-    problem = f"tensor_scatter: `write_indices` has {first.shape[0]} entries, but the batch has {cache.shape[0]}"
+        raise DTypeError(f"`write_indices` must be a vector of integers, got {describe(first)}")
+    problem = f"`write_indices` has {first.shape[0]} entries, but the batch has {cache.shape[0]}"
     if not of_sizes.sizes_fit(problem, first.shape, cache.shape[:1], (1,)):
         raise ShapeError(problem)
     first = jnp.broadcast_to(at_least_int32(first), cache.shape[:1])

@@ -41,9 +41,9 @@ def where(condition: A, x: A, y: A) -> A:
     >>> where(np.array([True, False]), np.array([1, 2]), 0)
     array([1, 0])
     """
-    values = operands("where", (x, y))
-    test = array(beside(values[0], "where", "condition", condition))
-    require("where", "boolean", test)
+    values = operands((x, y))
+    test = array(beside(values[0], "condition", condition))
+    require("boolean", test)
     if not (isinstance(test, np.ndarray) and isinstance(values[0], np.ndarray)):
         # A condition on sizes is traced: sizes then take the type of the other operand.
         dtypes = [array(v).dtype for v in (x, y) if not is_symbolic(array(v))]
@@ -55,23 +55,23 @@ def where(condition: A, x: A, y: A) -> A:
 @jit_if_concrete
 def _where(arrays: tuple[Array, ...]) -> Any:
     test, x, y = arrays
-    sizes = broadcast("where", test.shape, x.shape, y.shape)
+    sizes = broadcast(test.shape, x.shape, y.shape)
     if isinstance(test, np.ndarray):
-        bounded_like("where", sizes, x)
+        bounded_like(sizes, x)
         return np.where(test, x, y)
     # `lax.select` accepts a scalar condition.
     test = test if test.ndim == 0 else broadcast_to(test, sizes)
-    return assert_sizes("where", lax.select(test, broadcast_to(x, sizes), broadcast_to(y, sizes)), sizes, x.dtype)
+    return assert_sizes(lax.select(test, broadcast_to(x, sizes), broadcast_to(y, sizes)), sizes, x.dtype)
 
 
-def _unbounded(op: str, operand: str, value: Any, size: Static, result: str) -> bool:
+def _unbounded(operand: str, value: Any, size: Static, result: str) -> bool:
     """Returns True if the data decide the size of the result, because no `size` is given. Raises if they are traced.
 
     result: of a `size` of n, such as "n columns", for the message.
     """
     if size is None and isinstance(value, Tracer):
         problem = f"the size of the result depends on `{operand}`, which is traced"
-        raise unbounded(op, problem, f"{result}, padded or cropped", **{operand: value})
+        raise unbounded(problem, f"{result}, padded or cropped", **{operand: value})
     return size is None
 
 
@@ -95,29 +95,28 @@ def compress(input: Array, condition: SizesResult[Array], *, axis: int | None = 
     x, condition = array(input), array(condition)
     if axis is None:
         x = x.reshape(-1)
-    along = 0 if axis is None else resolve_axis("compress", axis, x.ndim)
+    along = 0 if axis is None else resolve_axis(axis, x.ndim)
     if condition.dtype != bool or condition.ndim != 1:
-        raise DTypeError(f"compress: `condition` must be a vector of booleans, got {describe(condition)}")
+        raise DTypeError(f"`condition` must be a vector of booleans, got {describe(condition)}")
     if isinstance(x.shape[along], int) and condition.shape[0] > x.shape[along]:
         raise ShapeError(
-            f"compress: `condition` has {condition.shape[0]} entries, more than axis {along} of "
-            f"{shape_text(x.shape)} has"
+            f"`condition` has {condition.shape[0]} entries, more than axis {along} of {shape_text(x.shape)} has"
         )
-    bounded_operands("compress", (x, condition))
-    if _unbounded("compress", "condition", condition, size, "n entries"):
+    bounded_operands((x, condition))
+    if _unbounded("condition", condition, size, "n entries"):
         selected = np.flatnonzero(np.asarray(condition))
         if isinstance(x, np.ndarray):
             return static_array(np.take(x, selected, axis=along), x)
         return jnp.take(x, as_traced(selected), axis=along, mode="clip")
-    count = _count("compress", size)
-    bounded_like("compress", (*x.shape[:along], count, *x.shape[along + 1 :]), x)
+    count = _count(size)
+    bounded_like((*x.shape[:along], count, *x.shape[along + 1 :]), x)
     (selected,) = _places(as_traced(condition), count, x.shape[along])
     return jnp.take(as_traced(x), selected, axis=along, mode="fill", fill_value=0)
 
 
-def _count(op: str, size: Static) -> int:
-    count = integer(op, "size", size, least=0)
-    check_counts(op, "size", count)
+def _count(size: Static) -> int:
+    count = integer("size", size, least=0)
+    check_counts("size", count)
     return count
 
 
@@ -146,16 +145,16 @@ def nonzero(x: Array, *, size: Static = None) -> Array:
            [0, 0, 1]])
     """
     x = array(x)
-    bounded_operands("nonzero", (x,))
-    if _unbounded("nonzero", "x", x, size, "n columns"):
+    bounded_operands((x,))
+    if _unbounded("x", x, size, "n columns"):
         values = on_facts(_is_not_zero, x) if is_symbolic(x) else np.asarray(x)
         if not values.ndim:
             indices = np.zeros((0, int(bool(values))), np.int64)
         else:
             indices = np.stack(np.nonzero(values)).astype(np.int64)
         return indices if isinstance(x, np.ndarray) else as_traced(indices)
-    count = _count("nonzero", size)
-    bounded_like("nonzero", (max(x.ndim, 1), count), x, np.int64)
+    count = _count(size)
+    bounded_like((max(x.ndim, 1), count), x, np.int64)
     if not x.ndim:
         return jnp.zeros((0, count), canonical(np.int64))
     return jnp.stack(_places(as_traced(x), count, -1)).astype(canonical(np.int64))
@@ -191,17 +190,15 @@ def unique(
     [[2, 1, 3], [0, 1, 3], [0, 1, 1, 2], [1, 2, 1]]
     """
     x = array(x)
-    bounded_operands("unique", (x,))
-    along = None if axis is None else resolve_axis("unique", axis, x.ndim)
-    ascending = flag("unique", "sorted", sorted)
+    bounded_operands((x,))
+    along = None if axis is None else resolve_axis(axis, x.ndim)
+    ascending = flag("sorted", sorted)
     if size is None and isinstance(x, Tracer) and (x.size if along is None else x.shape[along]) == 1:
         zero = as_traced(np.zeros(1, np.int64))
         return x.reshape(-1) if along is None else x, zero, zero, zero + 1
-    if not _unbounded("unique", "x", x, size, "n elements"):
-        count = _count("unique", size)
-        bounded_like(
-            "unique", (count,) if along is None else (*x.shape[:along], count, *x.shape[along + 1 :]), x, np.int64
-        )
+    if not _unbounded("x", x, size, "n elements"):
+        count = _count(size)
+        bounded_like((count,) if along is None else (*x.shape[:along], count, *x.shape[along + 1 :]), x, np.int64)
         y, *index_arrays = widened(lambda xs: jnp.unique(xs[0], True, True, True, along, size=count), (as_traced(x),))
         first, inverse, counts = (v.reshape(-1).astype(canonical(np.int64)) for v in index_arrays)
         if ascending:
@@ -211,7 +208,7 @@ def unique(
         return jnp.take(y, order, axis=along or 0), first[order], rank[inverse], counts[order]
     if is_symbolic(x):
         raise ShapeError(
-            f"unique: the order of {describe(x)} depends on the value of a symbolic size; give `size` to decide it "
+            f"the order of {describe(x)} depends on the value of a symbolic size; give `size` to decide it "
             f"when the program runs"
         )
     y, first, inverse, counts = _unique(np.asarray(x), along)

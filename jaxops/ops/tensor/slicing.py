@@ -38,18 +38,18 @@ def slice(data: A, starts: StaticInts, ends: StaticInts, axes: StaticInts = None
     >>> slice(np.arange(10), (8,), (0,), (0,), (-3,))
     array([8, 5, 2])
     """
-    first, last = ints("slice", "starts", starts), ints("slice", "ends", ends)
-    on = tuple(range(len(first))) if axes is None else ints("slice", "axes", axes)
-    by = (1,) * len(first) if steps is None else ints("slice", "steps", steps)
+    first, last = ints("starts", starts), ints("ends", ends)
+    on = tuple(range(len(first))) if axes is None else ints("axes", axes)
+    by = (1,) * len(first) if steps is None else ints("steps", steps)
     if not len(first) == len(last) == len(on) == len(by):
-        raise ShapeError(f"slice: `starts` {first}, `ends` {last}, `axes` {on} and `steps` {by} must have one length")
+        raise ShapeError(f"`starts` {first}, `ends` {last}, `axes` {on} and `steps` {by} must have one length")
     return _slice(data, first, last, on, by)
 
 
 @jit_if_concrete
 def _slice(data: Array, starts: Sizes, ends: Sizes, axes: Sizes, steps: tuple[int, ...]) -> Array:
     low, counts, by, dtype = [0] * data.ndim, list(data.shape), [1] * data.ndim, data.dtype
-    for axis, start, end, step in zip(resolve_axes("slice", axes, data.ndim), starts, ends, steps, strict=True):
+    for axis, start, end, step in zip(resolve_axes(axes, data.ndim), starts, ends, steps, strict=True):
         low[axis], counts[axis] = sizes_of.slice_range(data.shape[axis], start, end, step)
         # The step matters only with several elements; some models write INT64_MIN, which XLA does not accept.
         by[axis] = step if not isinstance(counts[axis], int) or counts[axis] > 1 else 1
@@ -67,7 +67,7 @@ def _slice(data: Array, starts: Sizes, ends: Sizes, axes: Sizes, steps: tuple[in
     if any(abs(s) != 1 for s in by) or tuple(counts) != data.shape:
         data = lax.slice(data, low, stops, [abs(s) for s in by])
     data = lax.rev(data, reverse) if reverse else data
-    return assert_sizes("slice", data, tuple(counts), dtype)
+    return assert_sizes(data, tuple(counts), dtype)
 
 
 def _picked(data: Any, low: list[Dim], counts: list[Dim], by: list[int]) -> Any:

@@ -37,14 +37,14 @@ def split(
     [(3,), (3,), (1,)]
     """
     if (split is None) == (num_outputs is None):
-        raise SignatureError("split: give either the lengths `split` or `num_outputs`")
-    lengths = None if split is None else ints("split", "split", split)
+        raise SignatureError("give either the lengths `split` or `num_outputs`")
+    lengths = None if split is None else ints("split", split)
     if lengths is not None:
         negative = [n for n in lengths if isinstance(n, int) and n < 0]
         if negative:
-            raise ArgumentError(f"split: `split` {lengths} holds {negative[0]}; lengths must not be negative")
-    parts = None if num_outputs is None else integer("split", "num_outputs", num_outputs)
-    return _split(input, "split", integer("split", "axis", axis), lengths, parts)
+            raise ArgumentError(f"`split` {lengths} holds {negative[0]}; lengths must not be negative")
+    parts = None if num_outputs is None else integer("num_outputs", num_outputs)
+    return _split(input, integer("axis", axis), lengths, parts)
 
 
 @moves_strings(0)
@@ -61,17 +61,17 @@ def variadic_split(data: Array, axis: Static, split_lengths: Static) -> tuple[Ar
     >>> [piece.shape for piece in variadic_split(np.zeros((6, 2)), 0, (1, -1, 3))]
     [(1, 2), (2, 2), (3, 2)]
     """
-    lengths = ints("variadic_split", "split_lengths", split_lengths)
-    return _split(data, "variadic_split", integer("variadic_split", "axis", axis), lengths, None)
+    lengths = ints("split_lengths", split_lengths)
+    return _split(data, integer("axis", axis), lengths, None)
 
 
 @jit_if_concrete
-def _split(data: Array, op: str, axis: int, lengths: Sizes | None, parts: int | None) -> tuple[Array, ...]:
-    along = resolve_axis(op, axis, data.ndim)
+def _split(data: Array, axis: int, lengths: Sizes | None, parts: int | None) -> tuple[Array, ...]:
+    along = resolve_axis(axis, data.ndim)
     if parts is not None:
         lengths = sizes_of.ceil_chunks(data.shape[along], parts)
     elif lengths is not None:
-        lengths = sizes_of.pieces(op, data.shape[along], lengths)
+        lengths = sizes_of.pieces(data.shape[along], lengths)
     if not lengths:
         return ()
     data = traced_for_sizes(data, lengths)
@@ -79,4 +79,4 @@ def _split(data: Array, op: str, axis: int, lengths: Sizes | None, parts: int | 
         return tuple(np.split(data, list(accumulate(lengths))[:-1], axis=along))
     before, after = data.shape[:along], data.shape[along + 1 :]
     pieces = zip(lax.split(data, lengths, axis=along), lengths, strict=True)
-    return tuple(assert_sizes(op, piece, (*before, n, *after), data.dtype) for piece, n in pieces)
+    return tuple(assert_sizes(piece, (*before, n, *after), data.dtype) for piece, n in pieces)

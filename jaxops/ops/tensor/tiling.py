@@ -31,18 +31,16 @@ def tile(input: A, repeats: StaticInts) -> A:
     >>> tile(jnp.arange(2), (3,)).tolist()
     [0, 1, 0, 1, 0, 1]
     """
-    return repeated(input, _tile(input, ints("tile", "repeats", repeats, single=True)))
+    return repeated(input, _tile(input, ints("repeats", repeats, single=True)))
 
 
 def _tiled_sizes(sizes: Sizes, repeats: Sizes) -> Sizes:
     """Each size times its repeats."""
     if len(repeats) != len(sizes):
-        raise ShapeError(
-            f"tile: `repeats` {shape_text(repeats)} must hold one number for each axis of {shape_text(sizes)}"
-        )
+        raise ShapeError(f"`repeats` {shape_text(repeats)} must hold one number for each axis of {shape_text(sizes)}")
     negative = [r for r in repeats if isinstance(r, int) and r < 0]
     if negative:
-        raise ArgumentError(f"tile: `repeats` {shape_text(repeats)} holds {negative[0]}; it must not be negative")
+        raise ArgumentError(f"`repeats` {shape_text(repeats)} holds {negative[0]}; it must not be negative")
     return tuple(d * r for d, r in zip(sizes, repeats, strict=True))
 
 
@@ -50,7 +48,7 @@ def _tiled_sizes(sizes: Sizes, repeats: Sizes) -> Sizes:
 def _tile(input: Array, repeats: Sizes) -> Array:
     sizes = _tiled_sizes(input.shape, repeats)
     if isinstance(input, np.ndarray) and not any(map(is_symbolic, sizes)):
-        bounded_like("tile", sizes, input)
+        bounded_like(sizes, input)
         return np.tile(input, repeats)
     inner, outer, order = [], [], []
     for size, count in zip(input.shape, repeats, strict=True):
@@ -62,4 +60,4 @@ def _tile(input: Array, repeats: Sizes) -> Array:
         outer.append(size)
     x = lax.expand_dims(as_traced(input), [i for i in range(len(outer)) if i not in order])
     y = lax.reshape(lax.broadcast_in_dim(x, outer, range(len(outer))), sizes)
-    return assert_sizes("tile", y, sizes, x.dtype)
+    return assert_sizes(y, sizes, x.dtype)

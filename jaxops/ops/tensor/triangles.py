@@ -30,11 +30,11 @@ def trilu(input: A, k: Any = None, *, upper: int = 1) -> A:
     [[1, 0], [1, 1]]
     """
     x, (k,) = array(input), traced_if_symbolic(array(0 if k is None else k))
-    upper = flag("trilu", "upper", upper)
+    upper = flag("upper", upper)
     if x.ndim < 2:
-        raise ShapeError(f"trilu: the operand needs at least two axes, got {describe(x)}")
+        raise ShapeError(f"the operand needs at least two axes, got {describe(x)}")
     if k.size != 1 or not jnp.issubdtype(k.dtype, jnp.integer):
-        raise ShapeError(f"trilu: `k` must be one integer, got {describe(k)}")
+        raise ShapeError(f"`k` must be one integer, got {describe(k)}")
     k = k.reshape(())
     if isinstance(x, np.ndarray) and isinstance(k, np.ndarray):
         triangle: Any = np.triu(x, int(k)) if upper else np.tril(x, int(k))

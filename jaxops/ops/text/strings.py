@@ -24,11 +24,11 @@ TRAITS = Traits(foldable=True)
 _WIDEST = 4
 
 
-def _strings(op: str, operand: str, value: Any) -> np.ndarray:
+def _strings(operand: str, value: Any) -> np.ndarray:
     values = array(value)
-    bounded_operands(op, (values,))
+    bounded_operands((values,))
     if not isinstance(values, np.ndarray) or not all(isinstance(item, str) for item in values.flat):
-        raise DTypeError(f"{op}: `{operand}` must be strings, in a NumPy array, but is {describe(values)}")
+        raise DTypeError(f"`{operand}` must be strings, in a NumPy array, but is {describe(values)}")
     return values.astype(object)
 
 
@@ -49,11 +49,11 @@ def string_concat(x: Any, y: Any) -> np.ndarray:
     >>> string_concat(np.array(["a", "b"]), np.array("c"))
     array(['ac', 'bc'], dtype=object)
     """
-    a, b = _strings("string_concat", "x", x), _strings("string_concat", "y", y)
-    sizes = broadcast("string_concat", a.shape, b.shape)
-    bounded_like("string_concat", sizes, a)
+    a, b = _strings("x", x), _strings("y", y)
+    sizes = broadcast(a.shape, b.shape)
+    bounded_like(sizes, a)
     count = sum(math.prod(sizes) // v.size * sum(map(len, v.flat)) for v in (a, b)) if 0 not in sizes else 0
-    bounded("string_concat: the characters of its result", (count,), _WIDEST)
+    bounded((count,), _WIDEST, "the characters of its result")
     return np.asarray(a + b, object)
 
 
@@ -71,14 +71,14 @@ def string_split(x: Any, *, delimiter: str | None = None, maxsplit: int | None =
     (array([['a', 'b'],
            ['c', '']], dtype=object), array([2, 1]))
     """
-    values = _strings("string_split", "x", x)
-    limit = -1 if maxsplit is None else integer("string_split", "maxsplit", maxsplit)
+    values = _strings("x", x)
+    limit = -1 if maxsplit is None else integer("maxsplit", maxsplit)
     if delimiter:
         pieces = [item.split(delimiter, limit) if item else [] for item in values.flat]
     else:
         pieces = [item.strip().split(None, limit) for item in values.flat]
     most = max(map(len, pieces), default=0)
-    bounded_like("string_split", (*values.shape, most), values)
+    bounded_like((*values.shape, most), values)
     table = np.full((len(pieces), most), "", object)
     for row, items in zip(table, pieces, strict=True):
         row[: len(items)] = items
@@ -97,9 +97,7 @@ def _cases(locale: str | None) -> dict[str, Callable[[str], str]]:
     """The changes of case in the language of a locale, such as en_US, tr-TR or C.UTF-8."""
     match = _LOCALE.fullmatch(locale or "")
     if match is None:
-        raise ArgumentError(
-            f"string_normalizer: `locale` is {locale!r}; it must be the name of a locale, such as en_US"
-        )
+        raise ArgumentError(f"`locale` is {locale!r}; it must be the name of a locale, such as en_US")
     if (match["language"] or "").lower() in _DOTTED:
         return {
             "NONE": str,
@@ -130,12 +128,12 @@ def string_normalizer(
     >>> string_normalizer(np.array(["The", "Cat"]), stopwords=["the"], case_change_action="UPPER")
     array(['CAT'], dtype=object)
     """
-    values = _strings("string_normalizer", "x", x)
+    values = _strings("x", x)
     if values.ndim not in (1, 2) or (values.ndim == 2 and values.shape[0] != 1):
-        raise ShapeError(f"string_normalizer: x of {shape_text(values.shape)} must be (C,) or (1, C)")
-    one_of("string_normalizer", "case_change_action", case_change_action, CaseChange)
+        raise ShapeError(f"x of {shape_text(values.shape)} must be (C,) or (1, C)")
+    one_of("case_change_action", case_change_action, CaseChange)
     cases = _cases(locale)
-    same = str if flag("string_normalizer", "is_case_sensitive", is_case_sensitive) else cases["LOWER"]
+    same = str if flag("is_case_sensitive", is_case_sensitive) else cases["LOWER"]
     dropped = {same(word) for word in stopwords}
     remaining = [cases[case_change_action](item) for item in values.flat if same(item) not in dropped]
     return np.array(remaining or [""], object).reshape((1, -1) if values.ndim == 2 else (-1,))
@@ -153,8 +151,8 @@ def regex_full_match(x: Any, *, pattern: str | None = None) -> np.ndarray:
     >>> regex_full_match(np.array(["a1", "a1b"]), pattern="[a-z][[:digit:]]")
     array([ True, False])
     """
-    values = _strings("regex_full_match", "x", x)
+    values = _strings("x", x)
     if pattern is None:
-        raise SignatureError("regex_full_match: `pattern` is missing")
-    matches = compiled("regex_full_match", "pattern", pattern).fullmatch
+        raise SignatureError("`pattern` is missing")
+    matches = compiled("pattern", pattern).fullmatch
     return _each(lambda item: matches(encoded(item)) is not None, values, bool)

@@ -44,7 +44,7 @@ def adagrad(
     [[0.0], [1.0]]
     """
     kinds = ("tensor", "gradient", "squared gradient")
-    return _step("adagrad", r, t, inputs, kinds, _adagrad, (decay_factor, epsilon, norm_coefficient))
+    return _step(r, t, inputs, kinds, _adagrad, (decay_factor, epsilon, norm_coefficient))
 
 
 def adam(
@@ -73,7 +73,7 @@ def adam(
     """
     kinds = ("tensor", "gradient", "average gradient", "average squared gradient")
     coefficients = alpha, beta, epsilon, norm_coefficient, norm_coefficient_post
-    return _step("adam", r, t, inputs, kinds, _adam, coefficients)
+    return _step(r, t, inputs, kinds, _adam, coefficients)
 
 
 def momentum(
@@ -92,23 +92,23 @@ def momentum(
     >>> [y.tolist() for y in momentum(0.25, 0, given, alpha=0.9, beta=1.0, mode="standard", norm_coefficient=0.0)]
     [[0.5], [2.0]]
     """
-    how = one_of("momentum", "mode", mode, Mode)
+    how = one_of("mode", mode, Mode)
     rule = _nesterov if how == "nesterov" else _standard
-    return _step("momentum", r, t, inputs, ("tensor", "gradient", "momentum"), rule, (alpha, beta, norm_coefficient))
+    return _step(r, t, inputs, ("tensor", "gradient", "momentum"), rule, (alpha, beta, norm_coefficient))
 
 
-def _tensor_count(op: str, kinds: Sequence[str], tensors: Sequence[Sizes]) -> int:
+def _tensor_count(kinds: Sequence[str], tensors: Sequence[Sizes]) -> int:
     """The number of tensors that are optimized. Raises unless there are as many of each kind, of the same sizes."""
     count, remainder = divmod(len(tensors), len(kinds))
     if remainder or not count:
         raise SignatureError(
-            f"{op}: got {amount(len(tensors), 'tensor')}; it takes the same number of each kind: {', '.join(kinds)}"
+            f"got {amount(len(tensors), 'tensor')}; it takes the same number of each kind: {', '.join(kinds)}"
         )
     for i in range(count):
         for kind, sizes in zip(kinds, tensors[i::count], strict=True):
             if sizes != tensors[i]:
                 must_agree(
-                    f"{op}: the {kind} of tensor {i} has the shape {shape_text(sizes)}, but the tensor has "
+                    f"the {kind} of tensor {i} has the shape {shape_text(sizes)}, but the tensor has "
                     f"{shape_text(tensors[i])}",
                     sizes,
                     tensors[i],
@@ -117,7 +117,6 @@ def _tensor_count(op: str, kinds: Sequence[str], tensors: Sequence[Sizes]) -> in
 
 
 def _step(
-    op: str,
     r: Any,
     t: Any,
     inputs: Sequence[Array],
@@ -125,12 +124,12 @@ def _step(
     rule: Callable[..., tuple[Any, ...]],
     coefficients: tuple[float, ...],
 ) -> tuple[jax.Array, ...]:
-    _tensor_count(op, kinds, [jnp.shape(x) for x in inputs])
-    (rate,) = floating(op, r=r)
-    tensors = floating(op, **{f"inputs[{i}]": x for i, x in enumerate(inputs)})
-    (count,) = integral(op, t=t)
+    _tensor_count(kinds, [jnp.shape(x) for x in inputs])
+    (rate,) = floating(r=r)
+    tensors = floating(**{f"inputs[{i}]": x for i, x in enumerate(inputs)})
+    (count,) = integral(t=t)
     for name, value in (("r", rate), ("t", count)):
-        must_fit(op, name, value.shape, (1,) * value.ndim, reason=", one number")
+        must_fit(name, value.shape, (1,) * value.ndim, reason=", one number")
     return _updated((rate, count, *tensors), rule, len(kinds), coefficients)
 
 

@@ -16,49 +16,49 @@ class Scores(NamedTuple):
     keys: Dim
 
 
-def split(op: str, operand: str, sizes: Sizes, heads: int | None, attribute: str) -> Sizes:
+def split(operand: str, sizes: Sizes, heads: int | None, attribute: str) -> Sizes:
     """The sizes (B, N, S, H) of an operand (B, S, N · H) or (B, N, S, H). attribute: the name of the one for N."""
     if len(sizes) == 4:
-        problem = f"{op}: `{operand}` of {shape_text(sizes)} has {sizes[1]} heads, but `{attribute}` is {heads}"
+        problem = f"`{operand}` of {shape_text(sizes)} has {sizes[1]} heads, but `{attribute}` is {heads}"
         if heads is not None and not agree(problem, sizes[1], heads):
             raise ShapeError(problem)
         return sizes
     if len(sizes) != 3:
         raise ShapeError(
-            f"{op}: `{operand}` of {shape_text(sizes)} must be (batch, sequence, heads * head_size) or "
+            f"`{operand}` of {shape_text(sizes)} must be (batch, sequence, heads * head_size) or "
             f"(batch, heads, sequence, head_size)"
         )
     if heads is None:
-        raise SignatureError(f"{op}: `{operand}` of {shape_text(sizes)} has 3 axes, so `{attribute}` must be given")
+        raise SignatureError(f"`{operand}` of {shape_text(sizes)} has 3 axes, so `{attribute}` must be given")
     if heads < 1:
-        raise ArgumentError(f"{op}: `{attribute}` is {heads}; it must be at least 1")
-    problem = f"{op}: {sizes[2]} elements of `{operand}` {shape_text(sizes)} do not divide into {heads} heads"
+        raise ArgumentError(f"`{attribute}` is {heads}; it must be at least 1")
+    problem = f"{sizes[2]} elements of `{operand}` {shape_text(sizes)} do not divide into {heads} heads"
     return (sizes[0], heads, sizes[1], divided(problem, sizes[2], heads))
 
 
-def scores(op: str, query: Sizes, key: Sizes, value: Sizes) -> Scores:
+def scores(query: Sizes, key: Sizes, value: Sizes) -> Scores:
     """The sizes of the scores of query (B, Nq, S, H), key (B, Nkv, T, H) and value (B, Nkv, T, Hv)."""
-    problem = f"{op}: query {shape_text(query)} and key {shape_text(key)} differ in batch size or head size"
+    problem = f"query {shape_text(query)} and key {shape_text(key)} differ in batch size or head size"
     must_agree(problem, (key[0], key[3]), (query[0], query[3]))
-    problem = f"{op}: key {shape_text(key)} and value {shape_text(value)} must agree in all but the head size"
+    problem = f"key {shape_text(key)} and value {shape_text(value)} must agree in all but the head size"
     must_agree(problem, value[:3], key[:3])
-    problem = f"{op}: the {query[1]} heads of the query are not a multiple of the {key[1]} heads of the key"
+    problem = f"the {query[1]} heads of the query are not a multiple of the {key[1]} heads of the key"
     if isinstance(key[1], int) and key[1] == 0:
         raise ShapeError(problem)
     divided(problem, query[1], key[1])
     return Scores(query[0], query[1], query[2], key[2])
 
 
-def cache(op: str, operand: str, past: Sizes, new: Sizes) -> None:
+def cache(operand: str, past: Sizes, new: Sizes) -> None:
     """Raises ShapeError unless the past and the new key or value (B, N, S, H) agree in all but their length S."""
-    must_fit(op, operand, past, (*new[:2], "past_length", new[3]))
+    must_fit(operand, past, (*new[:2], "past_length", new[3]))
 
 
-def mask(op: str, operand: str, sizes: Sizes, scores: Scores) -> Dim:
+def mask(operand: str, sizes: Sizes, scores: Scores) -> Dim:
     """Returns the number of keys to pad the last axis of a mask by, so that it broadcasts to the scores."""
     aligned = (1,) * (4 - len(sizes)) + sizes
     problem = (
-        f"{op}: `{operand}` of {shape_text(sizes)} does not broadcast to the scores {shape_text(scores)}, "
+        f"`{operand}` of {shape_text(sizes)} does not broadcast to the scores {shape_text(scores)}, "
         f"(batch, heads, queries, keys); only its last axis may be shorter"
     )
     fits = len(sizes) in (1, 2, 3, 4) and all(
@@ -74,6 +74,6 @@ def mask(op: str, operand: str, sizes: Sizes, scores: Scores) -> Dim:
     return missing
 
 
-def per_sample(op: str, operand: str, sizes: Sizes, batch: Dim) -> None:
+def per_sample(operand: str, sizes: Sizes, batch: Dim) -> None:
     """Raises ShapeError unless the operand has one number per sample."""
-    must_fit(op, operand, sizes, (batch,), reason=", one number per sample")
+    must_fit(operand, sizes, (batch,), reason=", one number per sample")

@@ -5,7 +5,7 @@ from jaxops.shapes.arithmetic import must_agree
 from jaxops.static import Sizes
 
 
-def of_filters(op: str, operand: str, sizes: Sizes, w: Sizes) -> Sizes:
+def of_filters(operand: str, sizes: Sizes, w: Sizes) -> Sizes:
     """Returns the sizes in which an operand broadcasts to weights (M, …).
 
     sizes: of the operand, (M,), or one element, for which the result is ().
@@ -14,7 +14,7 @@ def of_filters(op: str, operand: str, sizes: Sizes, w: Sizes) -> Sizes:
         return ()
     if sizes != w[:1]:
         must_agree(
-            f"{op}: `{operand}` of {shape_text(sizes)} does not fit `w` of {shape_text(w)}; it must be a scalar, or "
+            f"`{operand}` of {shape_text(sizes)} does not fit `w` of {shape_text(w)}; it must be a scalar, or "
             f"{shape_text(w[:1])}, one per output channel",
             sizes,
             w[:1],

@@ -24,45 +24,45 @@ class Heads(NamedTuple):
 
 
 def linear_attention(
-    op: str, query: Sizes, key: Sizes, value: Sizes, q_heads: int, kv_heads: int, *, fewer_queries: bool = False
+    query: Sizes, key: Sizes, value: Sizes, q_heads: int, kv_heads: int, *, fewer_queries: bool = False
 ) -> Heads:
     """The heads of query (B, T, Hq · dk), key (B, T, Hkv · dk) and value (B, T, Hkv · dv).
 
     fewer_queries: Hkv may also be a multiple of Hq; `group` is 1 then.
     """
-    must_fit(op, "query", query, ("batch", "length", "heads * size"))
+    must_fit("query", query, ("batch", "length", "heads * size"))
     for name, sizes in (("key", key), ("value", value)):
-        must_fit(op, name, sizes, (*query[:2], "heads * size"), reason=f", as `query` is {shape_text(query)}")
+        must_fit(name, sizes, (*query[:2], "heads * size"), reason=f", as `query` is {shape_text(query)}")
     fits = min(q_heads, kv_heads) > 0 and (q_heads % kv_heads == 0 or (fewer_queries and kv_heads % q_heads == 0))
     if not fits:
         either = ", or the other way round" if fewer_queries else ""
-        raise ArgumentError(f"{op}: `q_num_heads` {q_heads} must be a multiple of `kv_num_heads` {kv_heads}{either}")
-    batch, _, length, key_size = split(op, "query", query, q_heads, "q_num_heads")
-    of_key = split(op, "key", key, kv_heads, "kv_num_heads")[3]
+        raise ArgumentError(f"`q_num_heads` {q_heads} must be a multiple of `kv_num_heads` {kv_heads}{either}")
+    batch, _, length, key_size = split("query", query, q_heads, "q_num_heads")
+    of_key = split("key", key, kv_heads, "kv_num_heads")[3]
     problem = (
-        f"{op}: `query` {shape_text(query)} of {q_heads} heads and `key` {shape_text(key)} of {kv_heads} heads differ "
+        f"`query` {shape_text(query)} of {q_heads} heads and `key` {shape_text(key)} of {kv_heads} heads differ "
         f"in the size of a head"
     )
     must_agree(problem, (of_key,), (key_size,))
-    value_size = split(op, "value", value, kv_heads, "kv_num_heads")[3]
+    value_size = split("value", value, kv_heads, "kv_num_heads")[3]
     return Heads(batch, length, kv_heads, max(q_heads // kv_heads, 1), key_size, value_size)
 
 
-def gates(op: str, decay: Sizes | None, beta: Sizes | None, heads: Heads) -> None:
+def gates(decay: Sizes | None, beta: Sizes | None, heads: Heads) -> None:
     """Raises ShapeError unless `decay` and `beta` are None or (B, T, n) for an n that the heads allow."""
     lead = (heads.batch, heads.length)
-    must_fit(op, "decay", decay, (*lead, heads.states), (*lead, heads.states * heads.key_size))
-    must_fit(op, "beta", beta, (*lead, heads.states), (*lead, 1))
+    must_fit("decay", decay, (*lead, heads.states), (*lead, heads.states * heads.key_size))
+    must_fit("beta", beta, (*lead, heads.states), (*lead, 1))
 
 
-def causal_conv(op: str, data: Sizes, weight: Sizes, bias: Sizes | None, dilation: int = 1) -> Sizes:
+def causal_conv(data: Sizes, weight: Sizes, bias: Sizes | None, dilation: int = 1) -> Sizes:
     """The sizes (B, C, (k - 1) · dilation) of the state of a convolution of data (B, C, L) with weight (C, 1, k)."""
-    must_fit(op, "input", data, ("batch", "channels", "length"))
+    must_fit("input", data, ("batch", "channels", "length"))
     problem = (
-        f"{op}: `weight` of {shape_text(weight)} must be ({data[1]}, 1, k), as `input` has {data[1]} channels, with k "
+        f"`weight` of {shape_text(weight)} must be ({data[1]}, 1, k), as `input` has {data[1]} channels, with k "
         f"at least 1"
     )
     if len(weight) != 3 or weight[2] == 0 or not all_agree(problem, weight[:2], (data[1], 1)):
         raise ShapeError(problem)
-    must_fit(op, "bias", bias, (data[1],), reason=", one number per channel")
+    must_fit("bias", bias, (data[1],), reason=", one number per channel")
     return (*data[:2], (weight[2] - 1) * dilation)

@@ -10,7 +10,7 @@ from jaxops.static import Sizes
 
 def same(x: Sizes, indices: Sizes) -> None:
     """Raises ShapeError unless `indices` has the sizes of `x`, (N, C, d1, …) (ONNX MaxUnpool-22)."""
-    problem = f"max_unpool: `x` of {shape_text(x)} and `i` of {shape_text(indices)} must both be (N, C, d1, …)"
+    problem = f"`x` of {shape_text(x)} and `i` of {shape_text(indices)} must both be (N, C, d1, …)"
     if len(x) < 3 or not all_agree(problem, x, indices):
         raise ShapeError(problem)
 
@@ -22,7 +22,7 @@ def unpooled(sizes: Sizes, kernel: Sizes, strides: Sizes | None, pads: Sizes | N
     for name, numbers, count in (("kernel_shape", kernel, rank), ("strides", strides, rank), ("pads", pads, 2 * rank)):
         if len(numbers) != count:
             raise ShapeError(
-                f"max_unpool: `{name}` {shape_text(numbers)} has {amount(len(numbers), 'number')}; "
+                f"`{name}` {shape_text(numbers)} has {amount(len(numbers), 'number')}; "
                 f"it must have {count} for {amount(rank, 'spatial axis', 'spatial axes')}"
             )
     rows = zip(sizes, kernel, strides, pads[:rank], pads[rank:], strict=True)
@@ -32,29 +32,25 @@ def unpooled(sizes: Sizes, kernel: Sizes, strides: Sizes | None, pads: Sizes | N
 def larger(output: Sizes, least: Sizes) -> Sizes:
     """Returns `output_shape`, after a check that it has room for the sizes `least` (ONNX MaxUnpool-22)."""
     if len(output) != len(least):
-        raise ShapeError(f"max_unpool: `output_shape` {shape_text(output)} must hold {amount(len(least), 'size')}")
+        raise ShapeError(f"`output_shape` {shape_text(output)} must hold {amount(len(least), 'size')}")
     small = [i for i, (a, b) in enumerate(zip(output, least, strict=True)) if isinstance(a - b, int) and a < b]
     if small:
-        raise ShapeError(
-            f"max_unpool: `output_shape` {shape_text(output)} is smaller than {shape_text(least)} at axis {small[0]}"
-        )
+        raise ShapeError(f"`output_shape` {shape_text(output)} is smaller than {shape_text(least)} at axis {small[0]}")
     return output
 
 
 def blocks(columns: Sizes, image: Sizes, block: Sizes, options: Options) -> tuple[Sizes, Windows]:
     """(N, C, *image) of columns (N, C·∏block, L), and the windows (ONNX Col2Im-18)."""
     if len(image) != len(block) or not image:
-        raise ShapeError(
-            f"col2im: `image_shape` {shape_text(image)} and `block_shape` {shape_text(block)} differ in rank"
-        )
-    must_fit("col2im", "input", columns, ("N", "C · elements of a block", "blocks"))
+        raise ShapeError(f"`image_shape` {shape_text(image)} and `block_shape` {shape_text(block)} differ in rank")
+    must_fit("input", columns, ("N", "C · elements of a block", "blocks"))
     count = math.prod(block)
     if min(block) < 1:
-        raise ArgumentError(f"col2im: `block_shape` {shape_text(block)} must be positive")
-    windows = sliding("col2im", image, block, options)
+        raise ArgumentError(f"`block_shape` {shape_text(block)} must be positive")
+    windows = sliding(image, block, options)
     count_of_blocks = math.prod(windows.sizes)
     problem = (
-        f"col2im: `input` of {shape_text(columns)} does not fit blocks of {shape_text(block)} in {shape_text(image)}; "
+        f"`input` of {shape_text(columns)} does not fit blocks of {shape_text(block)} in {shape_text(image)}; "
         f"axis 1 must be a multiple of {count}, axis 2 {count_of_blocks}"
     )
     must_agree(problem, columns[2:], (count_of_blocks,))

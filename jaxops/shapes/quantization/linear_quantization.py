@@ -24,17 +24,17 @@ def per_tensor(x: Sizes, scale: Sizes, block_size: int) -> bool:
     return scale == () or (scale == (1,) and not (block_size and len(x) == 1))
 
 
-def layout(op: str, operand: str, x: Sizes, scale: Sizes, axis: int, block_size: int) -> Layout:
+def layout(operand: str, x: Sizes, scale: Sizes, axis: int, block_size: int) -> Layout:
     """The layout of a scale of these sizes for data of sizes `x`; `axis` is in [0, rank), if one matters.
 
     Per tensor: a scalar, or one element. Per axis: 1-D. By blocks, with a block_size: the sizes of x, but
     ceil(size / block_size) on the axis.
     """
     if block_size < 0:
-        raise ArgumentError(f"{op}: `block_size` is {block_size}; it must be positive, or 0 for no blocks")
+        raise ArgumentError(f"`block_size` is {block_size}; it must be positive, or 0 for no blocks")
     if per_tensor(x, scale, block_size):
         return Layout((1,) * len(x))
-    subject = f"{op}: `{operand}` of {shape_text(scale)}"
+    subject = f"`{operand}` of {shape_text(scale)}"
     if block_size:
         expected = (*x[:axis], ceiled(x[axis], block_size), *x[axis + 1 :])
         problem = f"{subject} does not fit `x` of {shape_text(x)} in blocks of {block_size} on axis {axis}; it must be "
@@ -50,12 +50,12 @@ def layout(op: str, operand: str, x: Sizes, scale: Sizes, axis: int, block_size:
     return Layout(tuple(scale[0] if i == axis else 1 for i in range(len(x))))
 
 
-def same_layout(op: str, names: tuple[str, str], scale: Sizes, zero_point: Sizes) -> None:
+def same_layout(names: tuple[str, str], scale: Sizes, zero_point: Sizes) -> None:
     """Raises ShapeError unless scale and zero point have one shape; one element may be a scalar or 1-D in either."""
     single = ((), (1,))
     if scale != zero_point and not (scale in single and zero_point in single):
         must_agree(
-            f"{op}: `{names[1]}` of {shape_text(zero_point)} must have the shape of `{names[0]}`, {shape_text(scale)}",
+            f"`{names[1]}` of {shape_text(zero_point)} must have the shape of `{names[0]}`, {shape_text(scale)}",
             zero_point,
             scale,
         )

@@ -8,7 +8,6 @@ from jaxops.static import Dim, Sizes
 
 
 def steps(
-    op: str,
     gates: int,
     directions: int,
     batch_first: bool,
@@ -19,11 +18,11 @@ def steps(
     optional: Mapping[str, Sizes],
 ) -> tuple[Dim, Dim, Dim]:
     """The number of steps, of sequences and of hidden neurons. optional: the sizes of the optional operands."""
-    must_fit(op, "x", x, (*(("batch", "steps") if batch_first else ("steps", "batch")), "input size"))
+    must_fit("x", x, (*(("batch", "steps") if batch_first else ("steps", "batch")), "input size"))
     length, batch = (x[1], x[0]) if batch_first else (x[0], x[1])
-    must_fit(op, "r", r, ("directions", f"{gates} · hidden size", "hidden size"))
+    must_fit("r", r, ("directions", f"{gates} · hidden size", "hidden size"))
     hidden = r[2]
-    problem = f"{op}: `r` of {shape_text(r)} has {hidden} hidden neurons, but `hidden_size` is {hidden_size}"
+    problem = f"`r` of {shape_text(r)} has {hidden} hidden neurons, but `hidden_size` is {hidden_size}"
     if hidden_size is not None and not agree(problem, hidden, hidden_size):
         raise ShapeError(problem)
     state = (batch, directions, hidden) if batch_first else (directions, batch, hidden)
@@ -38,5 +37,5 @@ def steps(
     }
     layer = f"{amount(hidden, 'hidden neuron')} and {amount(directions, 'direction')}"
     for name, sizes in {"w": w, "r": r, **optional}.items():
-        must_fit(op, name, tuple(sizes), expected[name], reason=f"; x is {shape_text(x)}, with {layer}")
+        must_fit(name, tuple(sizes), expected[name], reason=f"; x is {shape_text(x)}, with {layer}")
     return length, batch, hidden

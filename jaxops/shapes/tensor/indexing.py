@@ -19,10 +19,10 @@ def check_inhabited(subject: str, sizes: Sizes, axes: Iterable[int], read: Sizes
         )
 
 
-def elements(op: str, sizes: Sizes, indices: Sizes, axis: int) -> None:
+def elements(sizes: Sizes, indices: Sizes, axis: int) -> None:
     """Raises ShapeError unless `indices` has the rank of `sizes` and exceeds it only along `axis`."""
     problem = (
-        f"{op}: `indices` of {shape_text(indices)} must have the rank of data of {shape_text(sizes)} "
+        f"`indices` of {shape_text(indices)} must have the rank of data of {shape_text(sizes)} "
         f"and may exceed its sizes only along axis {axis}"
     )
     fits = len(sizes) == len(indices) and all(
@@ -32,33 +32,31 @@ def elements(op: str, sizes: Sizes, indices: Sizes, axis: int) -> None:
         raise ShapeError(problem)
 
 
-def tuples(op: str, sizes: Sizes, indices: Sizes, batch_dims: int = 0) -> int:
+def tuples(sizes: Sizes, indices: Sizes, batch_dims: int = 0) -> int:
     """The length of the index tuples on the last axis of `indices`."""
     if not sizes or not indices:
-        raise ShapeError(
-            f"{op}: data of {shape_text(sizes)} and `indices` of {shape_text(indices)} must not be scalars"
-        )
+        raise ShapeError(f"data of {shape_text(sizes)} and `indices` of {shape_text(indices)} must not be scalars")
     if not 0 <= batch_dims < min(len(sizes), len(indices)):
         raise ArgumentError(
-            f"{op}: `batch_dims` is {batch_dims}; data of {shape_text(sizes)} and `indices` of {shape_text(indices)} "
+            f"`batch_dims` is {batch_dims}; data of {shape_text(sizes)} and `indices` of {shape_text(indices)} "
             f"allow 0 to {min(len(sizes), len(indices)) - 1}"
         )
     problem = (
-        f"{op}: the first {batch_dims} sizes of data, {shape_text(sizes)}, "
+        f"the first {batch_dims} sizes of data, {shape_text(sizes)}, "
         f"and `indices`, {shape_text(indices)}, must be equal"
     )
     must_agree(problem, sizes[:batch_dims], indices[:batch_dims])
     length, most = indices[-1], len(sizes) - batch_dims
     if not isinstance(length, int):
-        raise SizeError(f"{op}: the last size of `indices`, {length}, must be a number, not symbolic", length, fix=most)
+        raise SizeError(f"the last size of `indices`, {length}, must be a number, not symbolic", length, fix=most)
     if not 1 <= length <= most:
         raise ShapeError(
-            f"{op}: `indices` of {shape_text(indices)} holds tuples of {length}; data of {shape_text(sizes)} "
+            f"`indices` of {shape_text(indices)} holds tuples of {length}; data of {shape_text(sizes)} "
             f"needs 1 to {most}"
         )
     return length
 
 
-def updates(op: str, expected: Sizes, sizes: Sizes) -> None:
+def updates(expected: Sizes, sizes: Sizes) -> None:
     """Raises ShapeError unless `updates` has the expected sizes."""
-    must_fit(op, "updates", tuple(sizes), tuple(expected), reason=" for these operands")
+    must_fit("updates", tuple(sizes), tuple(expected), reason=" for these operands")

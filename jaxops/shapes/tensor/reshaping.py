@@ -9,20 +9,20 @@ from jaxops.static import Dim, Sizes
 _INT64_MAX = 2**63 - 1
 
 
-def countable(op: str, sizes: Sizes) -> Sizes:
+def countable(sizes: Sizes) -> Sizes:
     """The sizes, after a check that an int64 can count the elements (zero sizes aside).
 
     NumPy raises an error of its own here, and XLA of jaxlib 0.10.2 ends the process.
     """
     count = math.prod(d for d in sizes if isinstance(d, int) and d > 0)
     if count > _INT64_MAX:
-        raise ShapeError(f"{op}: {shape_text(sizes)} has more elements than an int64 can count")
+        raise ShapeError(f"{shape_text(sizes)} has more elements than an int64 can count")
     return sizes
 
 
 def reshape(sizes: Sizes, shape: Sizes, allowzero: bool) -> Sizes:
     """Resolves 0 (copy; with `allowzero` a size of zero) and -1 (the remaining elements) in the target of a Reshape."""
-    problem = f"reshape: `shape` {shape_text(shape)} does not fit data of {shape_text(sizes)}"
+    problem = f"`shape` {shape_text(shape)} does not fit data of {shape_text(sizes)}"
     target, free = [], None
     for i, size in enumerate(shape):
         if isinstance(size, int) and size < 0:
@@ -45,7 +45,7 @@ def reshape(sizes: Sizes, shape: Sizes, allowzero: bool) -> Sizes:
         problem = f"{problem}: data has {before} elements, {shape_text(target)} has {after}"
         if not agree(problem, after, before):
             raise ShapeError(problem)
-        return countable("reshape", tuple(target))
+        return countable(tuple(target))
     if allowzero and any(isinstance(size, int) and size == 0 for size in shape):
         raise ShapeError(f"{problem}: with allowzero=1 it cannot have both 0 and -1")
     product = math.prod(size for i, size in enumerate(target) if i != free)
@@ -63,10 +63,10 @@ def squeeze(sizes: Sizes, axes: tuple[int, ...] | None) -> Sizes:
     """Drops the `axes`, which must have size 1; None drops all axes of size 1."""
     if axes is None:
         # The rank of the result depends on every size. The error proposes a program for sizes of 2 and above.
-        problem = f"squeeze: {{}} of {shape_text(sizes)} may be 1 or larger; name the `axes`"
+        problem = f"{{}} of {shape_text(sizes)} may be 1 or larger; name the `axes`"
         return tuple(d for d in sizes if at_least(problem.format(d), d, 2) or not equal(d, 1))
     for i in axes:
-        problem = f"squeeze: axis {i} of {shape_text(sizes)} has size {sizes[i]}, only size 1 can be dropped"
+        problem = f"axis {i} of {shape_text(sizes)} has size {sizes[i]}, only size 1 can be dropped"
         if not agree(problem, sizes[i], 1):
             raise ShapeError(problem)
     return tuple(d for i, d in enumerate(sizes) if i not in axes)

@@ -31,7 +31,7 @@ def by_scales(
     _count("scales", scales, axes)
     wrong = [s for s in scales if not (s > 0 and math.isfinite(s))]
     if wrong:
-        raise ArgumentError(f"resize: `scales` holds {wrong[0]}; scales are greater than 0")
+        raise ArgumentError(f"`scales` holds {wrong[0]}; scales are greater than 0")
     # The text of the standard also multiplies by the roi; its shape inference, its suite and onnxruntime do not.
     rows = [
         (axis, sizes[axis], _times(sizes[axis], _single(s), scaled), s) for axis, s in zip(axes, scales, strict=True)
@@ -44,7 +44,7 @@ def by_sizes(sizes: Sizes, axes: Sequence[int], targets: Sizes, policy: AspectRa
     _count("sizes", targets, axes)
     wrong = [d for d in targets if isinstance(d, int) and d < 0]
     if wrong:
-        raise ArgumentError(f"resize: `sizes` holds {wrong[0]}; sizes are not negative")
+        raise ArgumentError(f"`sizes` holds {wrong[0]}; sizes are not negative")
     scales = [_ratio(sizes, axis, want) for axis, want in zip(axes, targets, strict=True)]
     if policy == "stretch" or not scales:
         rows = zip(axes, targets, scales, strict=True)
@@ -52,7 +52,7 @@ def by_sizes(sizes: Sizes, axes: Sequence[int], targets: Sizes, policy: AspectRa
     ratios = [s for s in scales if s is not None]
     if len(ratios) < len(scales):
         raise ShapeError(
-            f"resize: the scale that {policy!r} chooses to bring {shape_text(sizes)} to `sizes` {shape_text(targets)} "
+            f"the scale that {policy!r} chooses to bring {shape_text(sizes)} to `sizes` {shape_text(targets)} "
             f"depends on a symbolic size; leave symbolic axes out of `axes` and `sizes`"
         )
     scale = min(ratios) if policy == "not_larger" else max(ratios)
@@ -62,8 +62,7 @@ def by_sizes(sizes: Sizes, axes: Sequence[int], targets: Sizes, policy: AspectRa
 def _count(name: str, numbers: Sequence[object], axes: Sequence[int]) -> None:
     if len(numbers) != len(axes):
         raise ShapeError(
-            f"resize: `{name}` has {amount(len(numbers), 'number')} for {amount(len(axes), 'axis', 'axes')}; "
-            "give one for each"
+            f"`{name}` has {amount(len(numbers), 'number')} for {amount(len(axes), 'axis', 'axes')}; give one for each"
         )
 
 
@@ -94,7 +93,7 @@ def _ratio(sizes: Sizes, axis: int, want: Dim) -> Fraction | None:
         return None
     if size == 0:
         if want:
-            raise ShapeError(f"resize: axis {axis} of {shape_text(sizes)} is empty; it cannot get {want} elements")
+            raise ShapeError(f"axis {axis} of {shape_text(sizes)} is empty; it cannot get {want} elements")
         return Fraction(1)
     return Fraction(want, size)
 

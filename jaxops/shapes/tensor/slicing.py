@@ -14,7 +14,7 @@ def slice_range(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
     negative step the start is clamped to an element of the axis (ONNX Slice-13), where Python would select none.
     """
     if step == 0:
-        raise ArgumentError("slice: `steps` holds 0; a step must not be zero")
+        raise ArgumentError("`steps` holds 0; a step must not be zero")
     if isinstance(size, int) and size == 0:
         return 0, 0
     if is_symbolic(size) and LIMITING.get():
@@ -29,7 +29,7 @@ def slice_range(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
     except Undecided as error:
         bound = start if _open(start) else end
         raise SizeError(
-            f"slice: {start} and {end} count from the start of an axis of size {size} for some sizes, and from its end "
+            f"{start} and {end} count from the start of an axis of size {size} for some sizes, and from its end "
             f"for others",
             bound,
             needs=f"{-bound} >= 1" if _never_positive(bound) else f"{bound} >= 0",
@@ -42,9 +42,9 @@ def _limit(size: Dim, *bounds: Dim) -> None:
     -1 asks for a last element. A billion is what TensorFlow writes for the end of an axis.
     """
     if -1 in bounds:
-        at_least(f"slice: an axis of size {size} may have no last element", size, 1)
+        at_least(f"an axis of size {size} may have no last element", size, 1)
     if any(isinstance(bound, int) and abs(bound) == _BILLION for bound in bounds):
-        at_least(f"slice: an axis of size {size} may have more than {_BILLION} elements", _BILLION, size)
+        at_least(f"an axis of size {size} may have more than {_BILLION} elements", _BILLION, size)
 
 
 def _one(count: Dim) -> Dim:

@@ -284,7 +284,7 @@ def narrowed(
     Raises ArgumentError for another type.
     """
     try:
-        target = element_type("astype", "dtype", dtype)
+        target = element_type("dtype", dtype)
     except DTypeError as error:
         raise ArgumentError(f"astype: {dtype!r:.80} is not one of {' and '.join(_NARROW)}") from error
     if target.name not in _NARROW:

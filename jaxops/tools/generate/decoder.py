@@ -19,7 +19,7 @@ from jaxops.compiler.padded.growth import check_growth
 from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
 from jaxops.dtypes import as_traced, canonical, is_float
-from jaxops.errors import JaxopsError, ModelError, ShapeError, SignatureError, amount
+from jaxops.errors import JaxopsError, ModelError, ShapeError, SignatureError, amount, errors_of
 from jaxops.graph.nodes import Graph, Value
 from jaxops.progress import progress, step
 from jaxops.runtime.arguments import to_operand
@@ -80,7 +80,9 @@ class Decoder(Report):
     """
 
     def __init__(self, model: Decodable, cache: Mapping[str, str] | None, length: int) -> None:
-        self.length, self.x64 = integer("decoder", "length", length, least=1), model.x64
+        with errors_of("decoder"):
+            self.length = integer("length", length, least=1)
+        self.x64 = model.x64
         self._model = model
         self._tokens = tokens_input(model.inputs, cache or {})
         batch = self._tokens.shape[0] if self._tokens.shape else None

@@ -98,7 +98,7 @@ def _number(value: Any, dtype: np.dtype) -> str:
 
 
 def _array(value: np.ndarray, plain: bool) -> Expression:
-    bounded_operands("to_python", (value,))
+    bounded_operands((value,), "to_python: a static value")
     dtype = value.dtype
     if plain and dtype.kind in "iu" and value.ndim < 2 and value.size < _LARGE:
         return sequence("()", [_int(v) for v in value.tolist()]) if value.ndim else _int(value.item())

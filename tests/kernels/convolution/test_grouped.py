@@ -19,7 +19,7 @@ def values(*sizes):
 
 
 def over(x, w, pads=None, strides=None, dilations=None):
-    return windows.sliding("conv", x.shape[2:], w.shape[2:], windows.Options("NOTSET", pads, strides, dilations))
+    return windows.sliding(x.shape[2:], w.shape[2:], windows.Options("NOTSET", pads, strides, dilations))
 
 
 def plainly(x, w, windows, group):

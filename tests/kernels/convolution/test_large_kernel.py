@@ -39,7 +39,7 @@ def layers(draw):
     options = windows.Options("NOTSET", pads, sizes(st.integers(1, 3)), dilations)
     rng = np.random.default_rng(0)
     x, w = rng.normal(size=(n, c, *spatial)), rng.normal(size=(c * several, 1, *kernel))
-    return x.astype(np.float32), w.astype(np.float32), windows.sliding("conv", spatial, kernel, options)
+    return x.astype(np.float32), w.astype(np.float32), windows.sliding(spatial, kernel, options)
 
 
 @settings(max_examples=15, deadline=None)
@@ -66,7 +66,7 @@ def test_a_model_with_a_large_kernel():
 @pytest.mark.optimized
 def test_derivatives():
     x, w = (RNG.normal(size=size).astype(np.float32) for size in [(2, 16, 24, 20), (32, 1, 11, 9)])
-    found = windows.sliding("conv", (24, 20), (11, 9), windows.Options("NOTSET", (5, 4, 5, 4), (2, 1), (1, 2)))
+    found = windows.sliding((24, 20), (11, 9), windows.Options("NOTSET", (5, 4, 5, 4), (2, 1), (1, 2)))
 
     def gradients(f):
         return jax.jit(jax.value_and_grad(lambda x, w: jnp.mean(f(x, w) ** 2), (0, 1)))(x, w)
@@ -101,7 +101,6 @@ MANY = {
 def test_gradients_of_many_filters_are_short_programs(x, w, options):
     x, w = (RNG.normal(size=size).astype(np.float32) for size in (x, w))
     found = windows.sliding(
-        "conv",
         x.shape[2:],
         w.shape[2:],
         windows.Options("NOTSET", *(options.get(name) for name in ("pads", "strides", "dilations"))),
@@ -119,7 +118,7 @@ def test_gradients_of_many_filters_are_short_programs(x, w, options):
 
 def test_gradients_of_gradients_of_many_filters():
     x, w = (RNG.normal(size=size).astype(np.float32) for size in ((2, 4, 30), (120, 1, 6)))
-    found = windows.sliding("conv", (30,), (6,), windows.Options("NOTSET", (3, 2), (2,), None))
+    found = windows.sliding((30,), (6,), windows.Options("NOTSET", (3, 2), (2,), None))
 
     def gradients(f, argument):
         inner = jax.grad(lambda x, w: jnp.sum(f(x, w) ** 2), argument)

@@ -17,7 +17,7 @@ RNG = np.random.default_rng(0)
 
 
 def over(sizes, kernel, pads, strides=None, dilations=None):
-    return windows.sliding("conv", sizes, kernel, windows.Options("NOTSET", pads, strides, dilations))
+    return windows.sliding(sizes, kernel, windows.Options("NOTSET", pads, strides, dilations))
 
 
 def plain(x, w, found):

@@ -26,7 +26,7 @@ def plainly(x, w, windows, group):
 def test_values_and_gradients(channels, filters, by_image, strides):
     """Few weights are multiplied with each image by itself."""
     x, w = values(3, channels, 9, 10), values(filters, channels, 1, 1)
-    over = windows.sliding("conv", (9, 10), (1, 1), windows.Options("NOTSET", None, strides, None))
+    over = windows.sliding((9, 10), (1, 1), windows.Options("NOTSET", None, strides, None))
 
     def of(form):
         return jax.vjp(lambda x, w: form(x, w, over, 1), x, w)
@@ -45,7 +45,7 @@ def test_values_and_gradients(channels, filters, by_image, strides):
 def test_numbers_that_are_not_finite_stay_in_their_image():
     x, w = values(2, 4, 8, 8), values(4, 4, 1, 1)
     x[0, 1, 3, 3] = np.inf
-    over = windows.sliding("conv", (8, 8), (1, 1), windows.Options("NOTSET", None, None, None))
+    over = windows.sliding((8, 8), (1, 1), windows.Options("NOTSET", None, None, None))
     y = np.array(jax.jit(lambda x, w: as_product(x, w, over, 1))(x, w))
     assert np.isinf(y[0, :, 3, 3]).all()
     y[0, :, 3, 3] = 0

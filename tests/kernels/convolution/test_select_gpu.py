@@ -21,7 +21,7 @@ RNG = np.random.default_rng(0)
 
 
 def over(sizes, kernel, pads=None, strides=None, dilations=None):
-    return windows.sliding("conv", sizes, kernel, windows.Options("NOTSET", pads, strides, dilations))
+    return windows.sliding(sizes, kernel, windows.Options("NOTSET", pads, strides, dilations))
 
 
 def test_form_chosen():

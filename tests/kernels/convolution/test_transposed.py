@@ -30,7 +30,7 @@ def layers(draw, most_data=5, most_stride=5):
     rng = np.random.default_rng(0)
     x, w = rng.normal(size=(n, c * group, *inner)), rng.normal(size=(c * group, m, *kernel))
     extra = tuple(draw(st.integers(0, s - 1)) for s in strides)
-    found = windows.transposed("conv_transpose", inner, kernel, options, extra)
+    found = windows.transposed(inner, kernel, options, extra)
     attributes = {**options._asdict(), "group": group, "output_padding": extra}
     return x.astype(np.float32), w.astype(np.float32), found, attributes
 

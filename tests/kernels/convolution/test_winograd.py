@@ -23,7 +23,7 @@ def f32(*shape):
 
 
 def over(x, w, pads=(0, 0, 0, 0), strides=None, dilations=None):
-    return windows.sliding("conv", x.shape[2:], w.shape[2:], windows.Options("NOTSET", pads, strides, dilations))
+    return windows.sliding(x.shape[2:], w.shape[2:], windows.Options("NOTSET", pads, strides, dilations))
 
 
 def by_winograd(x, w, pads):

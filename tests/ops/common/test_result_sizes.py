@@ -68,20 +68,20 @@ def test_sizes_that_cannot_be_compared_are_no_assertion():
     b, s = symbolic_shape("b, s")
     y = jax.ShapeDtypeStruct((b, 3), np.float32)
     with pytest.raises(SizeError, match=r"relu: the result has the sizes \(b, 3\), expected \(s, 3\): b and s must be"):
-        assert_sizes("relu", y, (s, 3), np.float32)
+        assert_sizes(y, (s, 3), np.float32)
     for sizes in ((b, 4), (b + 1, 3), (b,)):
         with pytest.raises(AssertionError, match=r"Chex.*assert_shape.*\[relu\]"):
-            assert_sizes("relu", y, sizes, np.float32)
-    assert assert_sizes("relu", y, (b, 3), np.float32) is y
+            assert_sizes(y, sizes, np.float32)
+    assert assert_sizes(y, (b, 3), np.float32) is y
 
 
 def test_a_static_result_is_not_asserted():
     y = np.zeros(3)
-    assert assert_sizes("relu", y, (4,), np.int8) is y
+    assert assert_sizes(y, (4,), np.int8) is y
 
 
 def test_with_x64_off_a_wide_type_is_its_narrow_one():
-    assert assert_sizes("relu", X.astype(jnp.int32), X.shape, np.int64).dtype == np.int32
+    assert assert_sizes(X.astype(jnp.int32), X.shape, np.int64).dtype == np.int32
 
 
 def test_a_type_that_the_schema_does_not_allow_is_found():

@@ -16,7 +16,7 @@ DEFAULT = Options("NOTSET", None, None, None)
 
 def one(size, kernel, step=1, dilation=1, pads=(0, 0), auto_pad="NOTSET", ceil=False):
     options = Options(auto_pad, pads if auto_pad == "NOTSET" else None, (step,), (dilation,))
-    return windows.sliding("op", (size,), (kernel,), options, ceil)
+    return windows.sliding((size,), (kernel,), options, ceil)
 
 
 # size, kernel, stride, dilation, pads, auto_pad, ceil → size of the result, pads
@@ -74,13 +74,13 @@ def test_symbolic_sizes():
     # A stride above the window needs no padding, whatever the size.
     (found,) = one(b, 1, 2, 1, None, "SAME_LOWER").sizes
     assert [evaluated(found, {"b": size}) for size in (1, 4, 5)] == [1, 2, 3]
-    found = windows.transposed("op", (b,), (4,), Options("NOTSET", (1, 1), (2,), None))
+    found = windows.transposed((b,), (4,), Options("NOTSET", (1, 1), (2,), None))
     assert found.sizes == (2 * b,)
     with pytest.raises(ShapeError, match=r"the padding .* that `output_shape` asks for may be negative"):
-        windows.transposed("op", (b,), (4,), DEFAULT, None, (7,))
+        windows.transposed((b,), (4,), DEFAULT, None, (7,))
     token = LIMITING.set(True)
     try:
-        with pytest.raises(SizeError, match=r"op: the size b may be too small for a window\n.*b - 2 >= 0"):
+        with pytest.raises(SizeError, match=r"the size b may be too small for a window\n.*b - 2 >= 0"):
             one(b, 3)
     finally:
         LIMITING.reset(token)
@@ -107,7 +107,6 @@ TRANSPOSED = [
 def test_transposed_size(row, count, cut):
     size, kernel, step, dilation, pads, auto_pad, extra, shape = row
     found = windows.transposed(
-        "op",
         (size,),
         (kernel,),
         Options(auto_pad, pads, (step,), (dilation,)),
@@ -119,11 +118,11 @@ def test_transposed_size(row, count, cut):
 
 X = (2, 4, 8, 8)
 ERRORS = [
-    (lambda: windows.spatial("op", (2, 3)), ShapeError, r"op: `x` has sizes \(2, 3\); it needs batch"),
+    (lambda: windows.spatial((2, 3)), ShapeError, r"`x` has sizes \(2, 3\); it needs batch"),
     (
         lambda: one(3, 5, 1, 2, (1, 1)),
         ShapeError,
-        r"op: a window of 9 elements \(5, dilated by 2\) does not fit into spatial axis 0 of size 3, padded by 1 and 1",
+        r"a window of 9 elements \(5, dilated by 2\) does not fit into spatial axis 0 of size 3, padded by 1 and 1",
     ),
     (lambda: one(3, 2, 0), ArgumentError, r"`strides` \(0,\) holds 0; it must be at least 1"),
     (lambda: one(3, 2, 1, -1), ArgumentError, r"`dilations` \(-1,\) holds -1; it must be at least 1"),
@@ -131,41 +130,41 @@ ERRORS = [
     (lambda: one(3, 2, pads=(0, -1)), ArgumentError, r"`pads` \(0, -1\) holds -1; it must be at least 0"),
     (lambda: one(3, 2, pads=(1,)), ShapeError, r"`pads` \(1,\) has 1 value; the spatial axes of `x` need 2"),
     (
-        lambda: windows.sliding("op", (5,), (2,), Options("VALID", (1, 0), None, None)),
+        lambda: windows.sliding((5,), (2,), Options("VALID", (1, 0), None, None)),
         ArgumentError,
         r"`pads` \(1, 0\) and `auto_pad` VALID exclude each other",
     ),
     (
-        lambda: windows.transposed("op", (3,), (3,), Options("NOTSET", (4, 2), None, None)),
+        lambda: windows.transposed((3,), (3,), Options("NOTSET", (4, 2), None, None)),
         ShapeError,
         "the windows cover 5 elements of spatial axis 0, fewer than `pads` 4 and 2 cut off",
     ),
     (
-        lambda: windows.transposed("op", (3,), (3,), DEFAULT, (1,)),
+        lambda: windows.transposed((3,), (3,), DEFAULT, (1,)),
         ArgumentError,
         r"`output_padding` \(1,\) holds 1 on spatial axis 0; it must be less than the stride 1 or the dilation 1",
     ),
     (
-        lambda: windows.transposed("op", (3,), (3,), DEFAULT, None, (1, 1, 5)),
+        lambda: windows.transposed((3,), (3,), DEFAULT, None, (1, 1, 5)),
         ShapeError,
         r"`output_shape` \(1, 1, 5\) has 3 values; .* need 1",
     ),
     (
-        lambda: windows.channels("op", X, (6, 3, 1, 1), 1),
+        lambda: windows.channels(X, (6, 3, 1, 1), 1),
         ShapeError,
-        r"op: `w` of \(6, 3, 1, 1\) with `group` 1 takes 3 channels, but `x` of \(2, 4, 8, 8\) has 4",
+        r"`w` of \(6, 3, 1, 1\) with `group` 1 takes 3 channels, but `x` of \(2, 4, 8, 8\) has 4",
     ),
-    (lambda: windows.channels("op", X, (5, 2, 1, 1), 2), ShapeError, "`group` 2 does not divide the 5 output"),
-    (lambda: windows.channels("op", X, (6, 4, 1), 1), ShapeError, r"`w` of \(6, 4, 1\) must have the rank of `x`"),
-    (lambda: windows.channels("op", X, (6, 4, 1, 1), 0), ArgumentError, "`group` is 0; it must be at least 1"),
-    (lambda: windows.transposed_channels("op", X, (6, 4, 1, 1), 1), ShapeError, "takes 6 channels, but `x` .* has 4"),
-    (lambda: windows.transposed_channels("op", X, (4, 4, 1, 1), 3), ShapeError, "`group` 3 does not divide the 4"),
+    (lambda: windows.channels(X, (5, 2, 1, 1), 2), ShapeError, "`group` 2 does not divide the 5 output"),
+    (lambda: windows.channels(X, (6, 4, 1), 1), ShapeError, r"`w` of \(6, 4, 1\) must have the rank of `x`"),
+    (lambda: windows.channels(X, (6, 4, 1, 1), 0), ArgumentError, "`group` is 0; it must be at least 1"),
+    (lambda: windows.transposed_channels(X, (6, 4, 1, 1), 1), ShapeError, "takes 6 channels, but `x` .* has 4"),
+    (lambda: windows.transposed_channels(X, (4, 4, 1, 1), 3), ShapeError, "`group` 3 does not divide the 4"),
     (
-        lambda: windows.kernel_of("op", (6, 4, 3, 3), (3, 1)),
+        lambda: windows.kernel_of((6, 4, 3, 3), (3, 1)),
         ShapeError,
         r"`kernel_shape` is \(3, 1\), but `w` of \(6, 4, 3, 3\) has a kernel of \(3, 3\)",
     ),
-    (lambda: windows.bias("op", (1,), 6), ShapeError, r"`b` of \(1,\) must be \(6,\), one per output"),
+    (lambda: windows.bias((1,), 6), ShapeError, r"`b` of \(1,\) must be \(6,\), one per output"),
 ]
 
 
@@ -176,4 +175,4 @@ def test_error(call, error, match):
 
 
 def test_zero_pads_are_allowed_beside_auto_pad():
-    assert windows.sliding("op", (5,), (2,), Options("VALID", (0, 0), None, None)).sizes == (4,)
+    assert windows.sliding((5,), (2,), Options("VALID", (0, 0), None, None)).sizes == (4,)

@@ -83,7 +83,7 @@ def test_reshape(sizes, shape, allowzero, result):
 def test_reshape_errors(sizes, shape, allowzero, problem):
     with pytest.raises(ShapeError, match=re.escape(problem)) as caught:
         reshaping.reshape(sizes, shape, bool(allowzero))
-    assert str(caught.value).startswith("reshape: ")
+    assert str(caught.value).startswith("")
 
 
 SMALL = [s for rank in range(4) for s in itertools.product((0, 1, 2, 3), repeat=rank)]
@@ -127,7 +127,7 @@ def test_squeeze():
     assert reshaping.squeeze((1, 2, 1, 0), None) == (2, 0)
     assert reshaping.squeeze((1, 2, 1), ()) == (1, 2, 1)
     assert reshaping.squeeze((1, b), (0,)) == (b,)
-    with pytest.raises(ShapeError, match=r"squeeze: axis 1 of \(1, 2\) has size 2, only size 1 can be dropped"):
+    with pytest.raises(ShapeError, match=r"axis 1 of \(1, 2\) has size 2, only size 1 can be dropped"):
         reshaping.squeeze((1, 2), (1,))
     with pytest.raises(ShapeError, match=r"axis 0 of .* has size b"):
         reshaping.squeeze((b, 2), (0,))
@@ -151,16 +151,16 @@ BROADCAST = [
 
 @pytest.mark.parametrize(("shapes", "result"), BROADCAST)
 def test_broadcast(shapes, result):
-    assert broadcasting.broadcast("op", *shapes) == result
-    assert broadcasting.broadcast("op", *reversed(shapes)) == result
+    assert broadcasting.broadcast(*shapes) == result
+    assert broadcasting.broadcast(*reversed(shapes)) == result
 
 
 @pytest.mark.parametrize(
     "shapes", [((2,), (3,)), ((0,), (2,)), ((2, 1), (3, 1)), ((b,), (2,)), ((b,), (c,)), ((b,), (b + 1,))]
 )
 def test_broadcast_errors(shapes):
-    with pytest.raises(ShapeError, match=r"op: shapes .* and .* do not broadcast to each other"):
-        broadcasting.broadcast("op", *shapes)
+    with pytest.raises(ShapeError, match=r"shapes .* and .* do not broadcast to each other"):
+        broadcasting.broadcast(*shapes)
 
 
 PIECES = [
@@ -182,31 +182,31 @@ PIECES = [
     (large, (5, -1), (5, large - 5)),
 ]
 PIECES_ERRORS = [
-    (7, (3, 3), "op: lengths (3, 3) sum to 6, but the axis has size 7"),
-    (7, (), "op: lengths () sum to 0, but the axis has size 7"),
-    (7, (8, -1), "op: lengths (8, -1) take 8, more than the axis of size 7 has"),
+    (7, (3, 3), "lengths (3, 3) sum to 6, but the axis has size 7"),
+    (7, (), "lengths () sum to 0, but the axis has size 7"),
+    (7, (8, -1), "lengths (8, -1) take 8, more than the axis of size 7 has"),
     (7, (END, END, -1), "take 18446744073709551614, more than"),
-    (7, (-1, -1), "op: (-1, -1) has -1 at positions 0 and 1; only one is allowed"),
-    (7, (-2, 9), "op: length -2 at position 0 of (-2, 9) is negative"),
-    (7, (START, -1), "op: length -9223372036854775808 at position 0"),
+    (7, (-1, -1), "(-1, -1) has -1 at positions 0 and 1; only one is allowed"),
+    (7, (-2, 9), "length -2 at position 0 of (-2, 9) is negative"),
+    (7, (START, -1), "length -9223372036854775808 at position 0"),
     (b, (3,), "lengths (3,) sum to 3, but the axis has size b"),
-    (b, (2, -1), "op: lengths (2, -1) take 2, more than the axis of size b has for some sizes"),
-    (b, (c, -1), "op: lengths (c, -1) take c, more than the axis of size b has for some sizes"),
+    (b, (2, -1), "lengths (2, -1) take 2, more than the axis of size b has for some sizes"),
+    (b, (c, -1), "lengths (c, -1) take c, more than the axis of size b has for some sizes"),
     (b, (2 * b, -1), "take 2*b, more than the axis of size b has"),
-    (3, (b, -1), "op: lengths (b, -1) take b, more than the axis of size 3 has for some sizes"),
+    (3, (b, -1), "lengths (b, -1) take b, more than the axis of size 3 has for some sizes"),
 ]
 
 
 @pytest.mark.parametrize(("size", "lengths", "result"), PIECES)
 def test_pieces(size, lengths, result):
-    assert splitting.pieces("op", size, lengths) == result
+    assert splitting.pieces(size, lengths) == result
     assert sum(result) == size
 
 
 @pytest.mark.parametrize(("size", "lengths", "problem"), PIECES_ERRORS)
 def test_pieces_errors(size, lengths, problem):
     with pytest.raises(ShapeError, match=re.escape(problem)):
-        splitting.pieces("op", size, lengths)
+        splitting.pieces(size, lengths)
 
 
 def test_ceil_chunks():
@@ -303,7 +303,7 @@ def test_slice_range_symbolic(size, start, end, step, result):
 def test_slice_range_undecided(start, end):
     # Of b = 2 the bound -1 would count from the end.
     with pytest.raises(
-        ShapeError, match=r"slice: .* from the start of an axis of size b for some sizes, and from its end"
+        ShapeError, match=r".* from the start of an axis of size b for some sizes, and from its end"
     ):
         slicing.slice_range(b, start, end, 1)
     with pytest.raises(ShapeError, match=r"fix 'b' when exporting or loading|export with sizes=\{'b': "):
@@ -316,11 +316,11 @@ def test_slice_range_errors():
 
 
 def test_countable():
-    assert reshaping.countable("op", (2**31, 2**31)) == (2**31, 2**31)
-    assert reshaping.countable("op", (b, 0, 3)) == (b, 0, 3)
+    assert reshaping.countable((2**31, 2**31)) == (2**31, 2**31)
+    assert reshaping.countable((b, 0, 3)) == (b, 0, 3)
     for sizes in ((2**32, 2**31), (0, 2**63), (b, 2**63)):
-        with pytest.raises(ShapeError, match=r"op: \(.*\) has more elements than an int64 can count"):
-            reshaping.countable("op", sizes)
+        with pytest.raises(ShapeError, match=r"\(.*\) has more elements than an int64 can count"):
+            reshaping.countable(sizes)
 
 
 def test_text():

@@ -24,19 +24,19 @@ from jaxops.static import Array, Dim, Sizes, Tracer, Undecided, array, jit_if_co
 TRAITS = Traits(kind="attention")
 
 
-def _layouts(op: str, rows: Sizes, columns: Sizes, heads: int) -> tuple[Dim, Dim]:
+def _layouts(rows: Sizes, columns: Sizes, heads: int) -> tuple[Dim, Dim]:
     """Returns (layouts, blocks) for block_row_indices (layouts, blocks + 1) and block_col_indices (layouts, n)."""
     if len(rows) != 2 or (isinstance(rows[1], int) and rows[1] < 2):
-        raise ShapeError(f"{op}: `block_row_indices` of {shape_text(rows)} must be (layouts, blocks + 1)")
+        raise ShapeError(f"`block_row_indices` of {shape_text(rows)} must be (layouts, blocks + 1)")
     if not isinstance(rows[0], int) or rows[0] < 1 or heads % rows[0]:
-        raise ShapeError(f"{op}: the {rows[0]} layouts of `block_row_indices` must divide the {heads} heads")
-    must_fit(op, "block_col_indices", columns, (rows[0], "n"), reason=", as the row indices")
+        raise ShapeError(f"the {rows[0]} layouts of `block_row_indices` must divide the {heads} heads")
+    must_fit("block_col_indices", columns, (rows[0], "n"), reason=", as the row indices")
     return rows[0], rows[1] - 1
 
 
-def _check_room(op: str, new: Dim, buffer: Dim) -> None:
+def _check_room(new: Dim, buffer: Dim) -> None:
     """Checks that the new tokens fit into the rows of a buffer. Raises SizeError if that depends on a symbolic size."""
-    problem = f"{op}: the {new} new tokens do not fit into the {buffer} rows of `past_key`"
+    problem = f"the {new} new tokens do not fit into the {buffer} rows of `past_key`"
     try:
         if new > buffer:
             raise ShapeError(problem)
@@ -44,12 +44,12 @@ def _check_room(op: str, new: Dim, buffer: Dim) -> None:
         raise SizeError(problem, new, buffer, needs=f"{new} <= {buffer}") from error
 
 
-def _check_total(op: str, count: Dim, new: Dim, buffer: Dim, masked: Dim) -> None:
+def _check_total(count: Dim, new: Dim, buffer: Dim, masked: Dim) -> None:
     """Checks `total_sequence_length`: it covers the new tokens, and fits into the rows of buffer and mask."""
     concrete = all(isinstance(d, int) for d in (count, new, buffer, masked))
     if concrete and not new <= count <= min(buffer, masked):
         raise ArgumentError(
-            f"{op}: `total_sequence_length` is {count}; it must be at least {new}, the new tokens, and at most "
+            f"`total_sequence_length` is {count}; it must be at least {new}, the new tokens, and at most "
             f"{buffer}, the rows of `past_key`, and {masked}, those of the block mask"
         )
 
@@ -108,11 +108,9 @@ def sparse_attention(
     >>> sparse_attention(x, x, x, buffer, buffer, *mask, 2, np.array([2]), **how)[1][0, 0, :, 0].tolist()
     [1.0, 1.0, 0.0, 0.0]
     """
-    op = "sparse_attention"
-    heads, groups = integer(op, "num_heads", num_heads), integer(op, "kv_num_heads", kv_num_heads)
-    block = integer(op, "sparse_block_size", sparse_block_size, least=1)
+    heads, groups = integer("num_heads", num_heads), integer("kv_num_heads", kv_num_heads)
+    block = integer("sparse_block_size", sparse_block_size, least=1)
     floats = floats_of_one_type(
-        op,
         query=query,
         key=key,
         value=value,
@@ -122,35 +120,34 @@ def sparse_attention(
         sin_cache=sin_cache,
     )
     q, k, v, old_k, old_v, cos, sin = floats
-    size = grouped.head_size(op, q.shape, None if k is None else k.shape, None if v is None else v.shape, heads, groups)
+    size = grouped.head_size(q.shape, None if k is None else k.shape, None if v is None else v.shape, heads, groups)
     batch, new = q.shape[:2]
-    buffer = grouped.past(op, old_k.shape, old_v.shape, batch, groups, size)
+    buffer = grouped.past(old_k.shape, old_v.shape, batch, groups, size)
     rows, columns, lengths = integral(
-        op,
         block_row_indices=block_row_indices,
         block_col_indices=block_col_indices,
         key_total_sequence_lengths=key_total_sequence_lengths,
     )
-    _, blocks = _layouts(op, rows.shape, columns.shape, heads)
-    _check_room(op, new, buffer)
-    must_fit(op, "key_total_sequence_lengths", lengths.shape, (batch,))
+    _, blocks = _layouts(rows.shape, columns.shape, heads)
+    _check_room(new, buffer)
+    must_fit("key_total_sequence_lengths", lengths.shape, (batch,))
     tokens = array(total_sequence_length)
-    require_integers(op, "total_sequence_length", tokens)
+    require_integers("total_sequence_length", tokens)
     if tokens.size != 1:
-        raise ArgumentError(f"{op}: `total_sequence_length` must be one integer, got {describe(tokens)}")
+        raise ArgumentError(f"`total_sequence_length` must be one integer, got {describe(tokens)}")
     prompt = None
     if not isinstance(tokens, Tracer):
         count = np.asarray(tokens).reshape(())[()]
-        _check_total(op, int(count) if isinstance(count, np.integer) else count, new, buffer, blocks * block)
+        _check_total(int(count) if isinstance(count, np.integer) else count, new, buffer, blocks * block)
         prompt = bool(count == new) if isinstance(count, np.integer) and isinstance(new, int) else None
-    if not flag(op, "do_rotary", do_rotary):
+    if not flag("do_rotary", do_rotary):
         cos = sin = None
     elif cos is None or sin is None:
-        raise ArgumentError(f"{op}: `do_rotary` is 1, so `cos_cache` and `sin_cache` must be given")
+        raise ArgumentError("`do_rotary` is 1, so `cos_cache` and `sin_cache` must be given")
     else:
-        rotary_sizes.tables(op, cos.shape, sin.shape, size, 2 * cos.shape[-1] if cos.ndim else 0)
+        rotary_sizes.tables(cos.shape, sin.shape, size, 2 * cos.shape[-1] if cos.ndim else 0)
     options = _Options(
-        heads, groups, block, scale_of(scale, size), flag(op, "rotary_interleaved", rotary_interleaved), prompt
+        heads, groups, block, scale_of(scale, size), flag("rotary_interleaved", rotary_interleaved), prompt
     )
     operands = (q, k, v, old_k, old_v, rows, columns, lengths, as_traced(tokens).reshape(()), cos, sin)
     return _sparse(operands, options)

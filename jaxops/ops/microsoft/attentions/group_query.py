@@ -142,14 +142,12 @@ def group_query_attention(
     >>> output.shape, keys.shape
     ((1, 3, 128), (1, 2, 3, 16))
     """
-    op = "group_query_attention"
-    slides = flag(op, "sliding_window_cache", sliding_window_cache)
-    causal = flag(op, "causal", causal)
-    window = integer(op, "local_window_size", local_window_size)
-    scores = one_of(op, "qk_output", qk_output, ScoresOutput)
-    bits = _bits(op, k_quant_type, v_quant_type, kv_cache_bit_width)
+    slides = flag("sliding_window_cache", sliding_window_cache)
+    causal = flag("causal", causal)
+    window = integer("local_window_size", local_window_size)
+    scores = one_of("qk_output", qk_output, ScoresOutput)
+    bits = _bits(k_quant_type, v_quant_type, kv_cache_bit_width)
     floats = floats_of_one_type(
-        op,
         query=query,
         key=key,
         value=value,
@@ -164,55 +162,55 @@ def group_query_attention(
     )
     q, k, v, old_k, old_v, cos, sin, bias, sinks, q_weight, k_weight = floats
     shapes = [None if x is None else x.shape for x in floats]
-    size = sizes_of.head_size(op, q.shape, shapes[1], shapes[2], num_heads, kv_num_heads)
+    size = sizes_of.head_size(q.shape, shapes[1], shapes[2], num_heads, kv_num_heads)
     batch, new = q.shape[0], q.shape[1]
     factors: tuple[Any, ...] = (None, None)
     if bits:
-        old_k, old_v = cells(op, bits, past_key=past_key, past_value=past_value)
-        factors = floating(op, k_scale=k_scale, v_scale=v_scale)
+        old_k, old_v = cells(bits, past_key=past_key, past_value=past_value)
+        factors = floating(k_scale=k_scale, v_scale=v_scale)
         factor_shapes = (None if x is None else x.shape for x in factors)
-        sizes_of.scales(op, k_quant_type, (1, kv_num_heads, 1, size), *factor_shapes)
+        sizes_of.scales(k_quant_type, (1, kv_num_heads, 1, size), *factor_shapes)
     past_k_shape, past_v_shape = (None if x is None else x.shape for x in (old_k, old_v))
-    before = sizes_of.past(op, past_k_shape, past_v_shape, batch, kv_num_heads, size // 2 if bits == 4 else size)
-    lengths = _integers(op, "seqlens_k", seqlens_k)
-    must_fit(op, "seqlens_k", lengths.shape, (batch,), (batch, 1))
-    total = _one(op, total_sequence_length)
+    before = sizes_of.past(past_k_shape, past_v_shape, batch, kv_num_heads, size // 2 if bits == 4 else size)
+    lengths = _integers("seqlens_k", seqlens_k)
+    must_fit("seqlens_k", lengths.shape, (batch,), (batch, 1))
+    total = _one(total_sequence_length)
     fresh = new if k is None else k.shape[1]
     if slides:
-        _check_sliding(op, old_k, window, causal, scores)
-        count = sizes_of.window(op, before, window)
+        _check_sliding(old_k, window, causal, scores)
+        count = sizes_of.window(before, window)
     elif query_seqlens is None:
-        count = sizes_of.rows(op, total, before, fresh)
+        count = sizes_of.rows(total, before, fresh)
     else:
-        count = sizes_of.rows_for_chunk(op, total, before, fresh)
+        count = sizes_of.rows_for_chunk(total, before, fresh)
     valid = None
     if query_seqlens is not None:
-        valid = _integers(op, "query_seqlens", query_seqlens)
-        must_fit(op, "query_seqlens", valid.shape, (batch,), (batch, 1))
+        valid = _integers("query_seqlens", query_seqlens)
+        must_fit("query_seqlens", valid.shape, (batch,), (batch, 1))
         if old_k is None or not causal:
             problem = "`past_key` and `past_value`" if causal else "`causal` = 1"
-            raise SignatureError(f"{op}: `query_seqlens` needs {problem}")
-    cached_sizes.bias(op, shapes[7], batch, num_heads, new, total)
-    must_fit(op, "head_sink", shapes[8], (num_heads,))
-    must_fit(op, "q_norm_weight", shapes[9], (size,))
-    must_fit(op, "k_norm_weight", shapes[10], (size,))
+            raise SignatureError(f"`query_seqlens` needs {problem}")
+    cached_sizes.bias(shapes[7], batch, num_heads, new, total)
+    must_fit("head_sink", shapes[8], (num_heads,))
+    must_fit("q_norm_weight", shapes[9], (size,))
+    must_fit("k_norm_weight", shapes[10], (size,))
     ids = None
-    if not flag(op, "do_rotary", do_rotary):
+    if not flag("do_rotary", do_rotary):
         cos = sin = None
     elif cos is None or sin is None:
-        raise ArgumentError(f"{op}: `do_rotary` is 1, so `cos_cache` and `sin_cache` must be given")
+        raise ArgumentError("`do_rotary` is 1, so `cos_cache` and `sin_cache` must be given")
     else:
-        rotary_sizes.tables(op, cos.shape, sin.shape, size, 2 * cos.shape[-1] if cos.ndim else 0)
+        rotary_sizes.tables(cos.shape, sin.shape, size, 2 * cos.shape[-1] if cos.ndim else 0)
         if position_ids is not None:
-            ids = checked_positions(op, position_ids, cos.shape[0])
-            rotary_sizes.positions(op, ids.shape, (batch, new))
+            ids = checked_positions(position_ids, cos.shape[0])
+            rotary_sizes.positions(ids.shape, (batch, new))
     options = _Options(
         heads=num_heads,
         groups=kv_num_heads,
         rows=count,
         total=total,
         causal=causal,
-        interleaved=flag(op, "rotary_interleaved", rotary_interleaved),
+        interleaved=flag("rotary_interleaved", rotary_interleaved),
         window=window,
         slides=slides,
         epsilon=float(qk_norm_epsilon),
@@ -230,51 +228,51 @@ def group_query_attention(
     return outputs if options.scores else outputs[:3]
 
 
-def _bits(op: str, key: Quantization, value: Quantization, bits: int) -> int:
+def _bits(key: Quantization, value: Quantization, bits: int) -> int:
     """Returns the bits of a number in a quantized cache, or 0 for a cache of floats."""
     for name, kind in (("k_quant_type", key), ("v_quant_type", value)):
-        one_of(op, name, kind, Quantization)
+        one_of(name, kind, Quantization)
     if key == value == "NONE":
         return 0
     if key != value or bits not in CELL:
         raise ArgumentError(
-            f"{op}: `k_quant_type` is {key!r}, `v_quant_type` {value!r} and `kv_cache_bit_width` {bits}; "
+            f"`k_quant_type` is {key!r}, `v_quant_type` {value!r} and `kv_cache_bit_width` {bits}; "
             f"a quantized cache needs the same type twice, and 4 or 8 bits"
         )
     return bits
 
 
-def _integers(op: str, name: str, value: Any) -> Array:
+def _integers(name: str, value: Any) -> Array:
     integers = array(value)
-    require_integers(op, name, integers)
+    require_integers(name, integers)
     return integers
 
 
-def _one(op: str, value: Any) -> Any:
+def _one(value: Any) -> Any:
     """Returns a known number of tokens, which may be a symbolic size."""
     if isinstance(value, Tracer):
         problem = "`total_sequence_length` must be known while tracing, but it is traced: the cache may grow to it"
         hint = "give a Python number or a NumPy array; steps in a buffer may all give the number of its rows, as "
-        raise StaticError(message(op, problem, hint=f"{hint}`seqlens_k` says how many of them a sample uses"))
-    number = known(op, "total_sequence_length", value)
-    require_integers(op, "total_sequence_length", number)
+        raise StaticError(message(problem, hint=f"{hint}`seqlens_k` says how many of them a sample uses"))
+    number = known("total_sequence_length", value)
+    require_integers("total_sequence_length", number)
     if number.size != 1:
-        raise ArgumentError(f"{op}: `total_sequence_length` must be one integer, got {describe(number)}")
+        raise ArgumentError(f"`total_sequence_length` must be one integer, got {describe(number)}")
     item = number.reshape(())[()]
     return item if is_symbolic(item) else int(item)
 
 
-def _check_sliding(op: str, past: Any, window: int, causal: bool, scores: int) -> None:
+def _check_sliding(past: Any, window: int, causal: bool, scores: int) -> None:
     if window < 1 or not causal:
         raise ArgumentError(
-            f"{op}: `local_window_size` is {window} and `causal` {int(causal)}; with `sliding_window_cache` = 1 the "
+            f"`local_window_size` is {window} and `causal` {int(causal)}; with `sliding_window_cache` = 1 the "
             f"window must be at least 1, and `causal` 1"
         )
     if past is None:
-        raise SignatureError(f"{op}: `sliding_window_cache` is 1, so `past_key` and `past_value` must be given")
+        raise SignatureError("`sliding_window_cache` is 1, so `past_key` and `past_value` must be given")
     if scores:
         # The text does not say to which keys the columns belong, and onnxruntime does not return them.
-        raise UnsupportedError(f"{op}: `qk_output` is {scores}; with `sliding_window_cache` = 1 it must be 0")
+        raise UnsupportedError(f"`qk_output` is {scores}; with `sliding_window_cache` = 1 it must be 0")
 
 
 @jit_if_concrete
@@ -335,7 +333,7 @@ def _group_query(operands: tuple[Any, ...], options: _Options) -> tuple[Any, ...
         stage=(None, "bias", "softmax")[options.scores],
     )
     sizes = (q.shape[0], q.shape[2], heads * q.shape[3])
-    output = assert_sizes("group_query_attention", merge_heads(result.output), sizes, q.dtype)
+    output = assert_sizes(merge_heads(result.output), sizes, q.dtype)
     if occupied is None:
         needed = ends if valid is None else jnp.maximum(ends, starts + jnp.asarray(k.shape[2], np.int32))
         output = jnp.where((needed > options.rows)[:, None, None], jnp.asarray(np.nan, output.dtype), output)

@@ -61,12 +61,11 @@ def multi_head_attention(
     >>> output.shape, keys.shape
     ((1, 3, 8), (1, 2, 5, 4))
     """
-    op = "multi_head_attention"
     shared = past_key is not None and past_sequence_length is not None
-    options = _options(mask_filter_value, unidirectional, shared, return_scores, op)
-    beams = beam_samples(op, cache_indirection, None, (array(query).shape or (0,))[0])
+    options = _options(mask_filter_value, unidirectional, shared, return_scores)
+    beams = beam_samples(cache_indirection, None, (array(query).shape or (0,))[0])
     operands = (query, key, value, bias, key_padding_mask, attention_bias, past_key, past_value)
-    outputs = _checked(op, "key_padding_mask", operands, past_sequence_length, beams, num_heads, scale, options)
+    outputs = _checked("key_padding_mask", operands, past_sequence_length, beams, num_heads, scale, options)
     return outputs if return_scores else outputs[:3]
 
 
@@ -106,26 +105,24 @@ def decoder_masked_multi_head_attention(
     >>> decoder_masked_multi_head_attention(x, x, x, **given, num_heads=2, past_present_share_buffer=1)[1].shape
     (1, 2, 5, 4)
     """
-    op = "decoder_masked_multi_head_attention"
     shape = array(query).shape
-    must_fit(op, "query", shape, ("B", 1, "D"), reason=", one token")
-    shared = flag(op, "past_present_share_buffer", past_present_share_buffer) and past_key is not None
-    scores = flag(op, "output_qk", output_qk)
-    options = _options(mask_filter_value, 0, shared, scores, op)
-    beams = beam_samples(op, cache_indirection, beam_width, shape[0])
+    must_fit("query", shape, ("B", 1, "D"), reason=", one token")
+    shared = flag("past_present_share_buffer", past_present_share_buffer) and past_key is not None
+    scores = flag("output_qk", output_qk)
+    options = _options(mask_filter_value, 0, shared, scores)
+    beams = beam_samples(cache_indirection, beam_width, shape[0])
     operands = (query, key, value, bias, mask_index, attention_bias, past_key, past_value)
-    outputs = _checked(op, "mask_index", operands, past_sequence_length, beams, num_heads, scale, options)
+    outputs = _checked("mask_index", operands, past_sequence_length, beams, num_heads, scale, options)
     return outputs if scores else outputs[:3]
 
 
-def _options(masked: float, causal: int, shared: bool, scores: bool, op: str) -> Options:
+def _options(masked: float, causal: int, shared: bool, scores: bool) -> Options:
     return Options(
-        masked=float(masked), causal=flag(op, "unidirectional", causal), shared=shared, stage="bias" if scores else None
+        masked=float(masked), causal=flag("unidirectional", causal), shared=shared, stage="bias" if scores else None
     )
 
 
 def _checked(
-    op: str,
     mask_name: str,
     inputs: tuple[Any, ...],
     past_length: Any,
@@ -136,7 +133,6 @@ def _checked(
 ) -> tuple[Array, ...]:
     query, key, value, bias, mask_index, attention_bias, past_key, past_value = inputs
     arrays = floats_of_one_type(
-        op,
         query=query,
         key=key,
         value=value,
@@ -147,25 +143,25 @@ def _checked(
     )
     q, k, v, b, extra, old_k, old_v = arrays
     shapes = [None if x is None else x.shape for x in arrays]
-    batch, length, new, size, value_size = layouts.heads(op, q.shape, shapes[1], shapes[2], heads)
-    layouts.bias(op, shapes[3], heads * size, heads * value_size)
-    layouts.past(op, shapes[5], shapes[6], (batch, heads, size), value_size)
+    batch, length, new, size, value_size = layouts.heads(q.shape, shapes[1], shapes[2], heads)
+    layouts.bias(shapes[3], heads * size, heads * value_size)
+    layouts.past(shapes[5], shapes[6], (batch, heads, size), value_size)
     if old_k is not None and k is not None and k.ndim == 4:
-        raise ShapeError(f"{op}: `key` of {shape_text(k.shape)} comes from an encoder, so `past_key` must be left out")
+        raise ShapeError(f"`key` of {shape_text(k.shape)} comes from an encoder, so `past_key` must be left out")
     rows: Any = 0 if old_k is None else old_k.shape[2]
     before = rows
     if options.shared:
         if options.stage and past_length is not None:  # the number of tokens is a size of the scores
-            past_length = known_value(op, "past_sequence_length", past_length)
+            past_length = known_value("past_sequence_length", past_length)
         before = known_length(past_length)
         if before is None:
-            raise ArgumentError(f"{op}: with a shared buffer `past_sequence_length` must be given")
-        sizes_of.buffer(op, rows, before if isinstance(before, int) else None, new)
+            raise ArgumentError("with a shared buffer `past_sequence_length` must be given")
+        sizes_of.buffer(rows, before if isinstance(before, int) else None, new)
     is_static_length = isinstance(before, int) or not options.shared
     total = before + new if is_static_length else None
-    (mask,) = integral(op, **{mask_name: mask_index})
-    sizes_of.mask(op, mask_name, None if mask is None else mask.shape, batch, length, total)
-    sizes_of.bias(op, shapes[4], batch, heads, length, total)
+    (mask,) = integral(**{mask_name: mask_index})
+    sizes_of.mask(mask_name, None if mask is None else mask.shape, batch, length, total)
+    sizes_of.bias(shapes[4], batch, heads, length, total)
     static_before = before if options.shared and is_static_length else None
     operands = (q, k, v, b, mask, extra, old_k, old_v, None if is_static_length else before, beams)
     return _multi_head(operands, heads, static_before, scale_of(scale, size), options)
@@ -190,7 +186,7 @@ def _multi_head(
     past = None if old_k is None else (old_k, old_v)
     result, present_k, present_v = cached(q, k, v, past, before, beams, mask, extra, scale, options)
     sizes = (q.shape[0], q.shape[2], v.shape[1] * v.shape[3])
-    output = assert_sizes("multi_head_attention", merge_heads(result.output), sizes, q.dtype)
+    output = assert_sizes(merge_heads(result.output), sizes, q.dtype)
     return output, present_k, present_v, result.scores
 
 

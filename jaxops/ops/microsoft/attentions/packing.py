@@ -56,21 +56,20 @@ def packed_attention(
     >>> packed_attention(*given, num_heads=2).shape
     (3, 8)
     """
-    op = "packed_attention"
-    x, w, b, extra = floats_of_one_type(op, input=input, weights=weights, bias=bias, attention_bias=attention_bias)
-    must_fit(op, "input", x.shape, ("T", "Di"))
-    hidden = None if qkv_hidden_sizes is None else ints(op, "qkv_hidden_sizes", qkv_hidden_sizes)
-    width, _ = sizes_of.projections(op, x.shape, w.shape, b.shape, hidden, num_heads)
-    offset, ends = _offsets(op, x, token_offset, cumulative_sequence_length, extra, num_heads)
+    x, w, b, extra = floats_of_one_type(input=input, weights=weights, bias=bias, attention_bias=attention_bias)
+    must_fit("input", x.shape, ("T", "Di"))
+    hidden = None if qkv_hidden_sizes is None else ints("qkv_hidden_sizes", qkv_hidden_sizes)
+    width, _ = sizes_of.projections(x.shape, w.shape, b.shape, hidden, num_heads)
+    offset, ends = _offsets(x, token_offset, cumulative_sequence_length, extra, num_heads)
     return _packed_projected((x, w, b, offset, ends, extra), num_heads, width, scale_of(scale, width // num_heads))
 
 
-def _offsets(op: str, tokens: Any, offset: Any, cumulative: Any, bias: Any, heads: int) -> tuple[Any, Any]:
-    (offset,) = integral(op, token_offset=offset)
-    (ends,) = integral(op, cumulative_sequence_length=cumulative)
-    packed_sizes.places(op, tokens.shape, offset.shape, ends.shape)
+def _offsets(tokens: Any, offset: Any, cumulative: Any, bias: Any, heads: int) -> tuple[Any, Any]:
+    (offset,) = integral(token_offset=offset)
+    (ends,) = integral(cumulative_sequence_length=cumulative)
+    packed_sizes.places(tokens.shape, offset.shape, ends.shape)
     batch, length = offset.shape
-    sizes_of.bias(op, None if bias is None else bias.shape, batch, heads, length, length)
+    sizes_of.bias(None if bias is None else bias.shape, batch, heads, length, length)
     return offset, ends
 
 
@@ -95,7 +94,7 @@ def _within_sequences(parts: Any, offset: Any, ends: Any, bias: Any, heads: int,
     output = merge_heads(scaled_dot_product_attention(q, k, v, scale=scale, bias=bias, mask=real[:, None, None]).output)
     flat = output.reshape(batch * length, output.shape[2])
     packed = jnp.take(flat, offset.reshape(-1)[: parts[0].shape[0]], 0, mode="clip")
-    return assert_sizes("packed_attention", packed, (parts[0].shape[0], parts[2].shape[1]), parts[0].dtype)
+    return assert_sizes(packed, (parts[0].shape[0], parts[2].shape[1]), parts[0].dtype)
 
 
 @operator(kind="attention")
@@ -125,19 +124,16 @@ def packed_multi_head_attention(
     >>> packed_multi_head_attention(*given, num_heads=2).shape
     (3, 8)
     """
-    op = "packed_multi_head_attention"
-    q, k, v, b, extra = floats_of_one_type(
-        op, query=query, key=key, value=value, bias=bias, attention_bias=attention_bias
-    )
+    q, k, v, b, extra = floats_of_one_type(query=query, key=key, value=value, bias=bias, attention_bias=attention_bias)
     if k is None:
-        must_fit(op, "query", q.shape, ("T", "N", 3, "H"), reason=" if there is no key")
+        must_fit("query", q.shape, ("T", "N", 3, "H"), reason=" if there is no key")
     k_shape, v_shape = (None if x is None else (1, *x.shape) for x in (k, v))
-    _, _, new, size, value_size = layouts.heads(op, (1, *q.shape), k_shape, v_shape, num_heads)
-    must_agree(f"{op}: `key` and `value` have {new} tokens, but `query` has {q.shape[0]}", (new,), q.shape[:1])
-    layouts.bias(op, None if b is None else b.shape, num_heads * size, num_heads * value_size)
+    _, _, new, size, value_size = layouts.heads((1, *q.shape), k_shape, v_shape, num_heads)
+    must_agree(f"`key` and `value` have {new} tokens, but `query` has {q.shape[0]}", (new,), q.shape[:1])
+    layouts.bias(None if b is None else b.shape, num_heads * size, num_heads * value_size)
     if token_offset is None or cumulative_sequence_length is None:
-        raise ArgumentError(f"{op}: `token_offset` and `cumulative_sequence_length` must be given")
-    offset, ends = _offsets(op, q, token_offset, cumulative_sequence_length, extra, num_heads)
+        raise ArgumentError("`token_offset` and `cumulative_sequence_length` must be given")
+    offset, ends = _offsets(q, token_offset, cumulative_sequence_length, extra, num_heads)
     return _packed_heads((q, k, v, b, offset, ends, extra), num_heads, scale_of(scale, size))
 
 
@@ -166,18 +162,17 @@ def remove_padding(input: Array, sequence_token_count: Static) -> tuple[Array, A
     >>> tokens.shape, offset.tolist(), cumulative.tolist(), longest.tolist()
     ((3, 3), [[0, 2], [3, 1]], [0, 1, 3], [2])
     """
-    op = "remove_padding"
-    (x,) = floating(op, input=input)
-    counts = known(op, "sequence_token_count", sequence_token_count)
-    require_integers(op, "sequence_token_count", counts)
+    (x,) = floating(input=input)
+    counts = known("sequence_token_count", sequence_token_count)
+    require_integers("sequence_token_count", counts)
     if x.ndim != 3 or counts.shape != x.shape[:1]:
         raise ShapeError(
-            f"{op}: `input` of {shape_text(x.shape)} must be (B, S, D), and `sequence_token_count` of "
+            f"`input` of {shape_text(x.shape)} must be (B, S, D), and `sequence_token_count` of "
             f"{shape_text(counts.shape)} must be (B,)"
         )
     batch, length, width = x.shape
     if counts.size and not 0 <= counts.min() <= counts.max() <= length:
-        raise ArgumentError(f"{op}: `sequence_token_count` is {counts}; sequences have 0 to {length} tokens")
+        raise ArgumentError(f"`sequence_token_count` is {counts}; sequences have 0 to {length} tokens")
     padding = np.arange(length) >= counts[:, None]
     order = np.argsort(padding.reshape(-1), kind="stable")
     total = int(counts.sum())
@@ -199,10 +194,9 @@ def restore_padding(input: Array, token_offset: Array) -> jax.Array:
     >>> restore_padding(jnp.ones((3, 1)), np.array([[0, 2], [3, 1]]))[..., 0].tolist()
     [[1.0, 0.0], [1.0, 1.0]]
     """
-    op = "restore_padding"
-    (x,) = floating(op, input=input)
-    (offset,) = integral(op, token_offset=token_offset)
-    packed_sizes.offsets(op, "input", x.shape, offset.shape)
+    (x,) = floating(input=input)
+    (offset,) = integral(token_offset=token_offset)
+    packed_sizes.offsets("input", x.shape, offset.shape)
     return restored((x, offset))
 
 

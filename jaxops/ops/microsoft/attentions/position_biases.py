@@ -38,25 +38,24 @@ def relative_position_bias(
     >>> relative_position_bias(jnp.arange(8.0).reshape(4, 2), 3, 3, max_distance=8)[0, 1].tolist()
     [[4.0, 5.0, 6.0], [5.0, 4.0, 5.0], [6.0, 5.0, 4.0]]
     """
-    op = "relative_position_bias"
-    (table,) = floating(op, bias_table=bias_table)
-    must_fit(op, "bias_table", table.shape, ("buckets", "N"))
-    length, keys = _length(op, "query_length", query_length), _length(op, "key_length", key_length)
+    (table,) = floating(bias_table=bias_table)
+    must_fit("bias_table", table.shape, ("buckets", "N"))
+    length, keys = _length("query_length", query_length), _length("key_length", key_length)
     if length != keys:
-        raise ShapeError(f"{op}: `query_length` is {length} and `key_length` is {keys}; they must be equal")
-    both = flag(op, "is_bidirectional", is_bidirectional)
+        raise ShapeError(f"`query_length` is {length} and `key_length` is {keys}; they must be equal")
+    both = flag("is_bidirectional", is_bidirectional)
     exact = table.shape[0] // (4 if both else 2)
-    distance = integer(op, "max_distance", max_distance)
+    distance = integer("max_distance", max_distance)
     if exact < 1 or distance <= exact:
         raise ArgumentError(
-            f"{op}: `max_distance` is {distance}; with {table.shape[0]} buckets it must be more than {max(exact, 1)}, "
+            f"`max_distance` is {distance}; with {table.shape[0]} buckets it must be more than {max(exact, 1)}, "
             f"and there must be at least {4 if both else 2} buckets"
         )
     return _relative(table, length, distance, both)
 
 
-def _length(op: str, name: str, value: Any) -> Any:
-    return integer(op, name, known(op, name, value).reshape(-1))
+def _length(name: str, value: Any) -> Any:
+    return integer(name, known(name, value).reshape(-1))
 
 
 @jit_if_concrete
@@ -76,7 +75,7 @@ def _relative(table: Any, length: Dim, max_distance: int, both: bool) -> Any:
     columns = lax.broadcasted_iota(np.int32, (length, length), 1)
     away = jnp.abs(columns - rows)
     biases = jnp.where(columns > rows, jnp.take(after, away, 1), jnp.take(before, away, 1))
-    return assert_sizes("relative_position_bias", biases[None], (1, heads, length, length), by_head.dtype)
+    return assert_sizes(biases[None], (1, heads, length, length), by_head.dtype)
 
 
 def gated_relative_position_bias(
@@ -103,17 +102,16 @@ def gated_relative_position_bias(
     >>> gated_relative_position_bias(*given, jnp.ones((1, 2, 1, 1)), num_heads=2).shape
     (1, 2, 3, 3)
     """
-    op = "gated_relative_position_bias"
     arrays = floating(
-        op, query_layer=query_layer, query_bias=query_bias, rel_pos=rel_pos, weight=weight, bias=bias, eco_a=eco_a
+        query_layer=query_layer, query_bias=query_bias, rel_pos=rel_pos, weight=weight, bias=bias, eco_a=eco_a
     )
     query, first, rel, w, b, eco = arrays
-    (offset,) = integral(op, token_offset=token_offset)
+    (offset,) = integral(token_offset=token_offset)
     if offset is not None:
-        packed_sizes.offsets(op, "query_layer", query.shape, offset.shape)
+        packed_sizes.offsets("query_layer", query.shape, offset.shape)
         query = restored((query, offset))
-    must_fit(op, "query_layer", query.shape, ("B", "S", "N · H"))
-    size = sizes_of.head_size(op, "query_layer", query.shape[2], num_heads)
+    must_fit("query_layer", query.shape, ("B", "S", "N · H"))
+    size = sizes_of.head_size("query_layer", query.shape[2], num_heads)
     length, width = query.shape[1], w.shape[-1] if w.ndim else 0
     expected_sizes = {
         "query_bias": (first, query.shape[2:]),
@@ -123,9 +121,9 @@ def gated_relative_position_bias(
         "eco_a": (eco, (1, num_heads, 1, 1)),
     }
     for name, (value, sizes) in expected_sizes.items():
-        must_fit(op, name, value.shape, sizes)
+        must_fit(name, value.shape, sizes)
     if width % 2:
-        raise ShapeError(f"{op}: `weight` of {shape_text(w.shape)} must have an even number of columns")
+        raise ShapeError(f"`weight` of {shape_text(w.shape)} must have an even number of columns")
     return _gated((query, first, rel, w, b, eco), num_heads)
 
 

@@ -69,7 +69,6 @@ def attention(
     """
     operands = (input, weights, bias, mask_index, past, attention_bias, past_sequence_length)
     return _projected(
-        "attention",
         operands,
         num_heads=num_heads,
         do_rotary=do_rotary,
@@ -111,13 +110,11 @@ def decoder_masked_self_attention(
     >>> decoder_masked_self_attention(*given, num_heads=2, past_present_share_buffer=1)[1].shape
     (2, 1, 2, 5, 4)
     """
-    op = "decoder_masked_self_attention"
     shape = array(input).shape
-    must_fit(op, "input", shape, ("B", 1, "Di"), reason=", one token")
+    must_fit("input", shape, ("B", 1, "Di"), reason=", one token")
     return _projected(
-        op,
         (input, weights, bias, mask_index, past, attention_bias, past_sequence_length),
-        beams=beam_samples(op, cache_indirection, beam_width, shape[0]),
+        beams=beam_samples(cache_indirection, beam_width, shape[0]),
         num_heads=num_heads,
         do_rotary=do_rotary,
         mask_filter_value=mask_filter_value,
@@ -129,22 +126,22 @@ def decoder_masked_self_attention(
     )
 
 
-def _static_flag(op: str, name: str, value: Any) -> bool:
+def _static_flag(name: str, value: Any) -> bool:
     """Returns a static boolean, given as a Python bool or an array of one."""
-    flag_array = known(op, name, value)
+    flag_array = known(name, value)
     if flag_array.size != 1 or flag_array.dtype.kind not in "bi":
-        raise ArgumentError(f"{op}: `{name}` is {describe(flag_array)}; it must be one boolean")
+        raise ArgumentError(f"`{name}` is {describe(flag_array)}; it must be one boolean")
     return bool(flag_array.reshape(()))
 
 
-def beam_samples(op: str, indirection: Any, width: Any, batch: Any) -> Any:
+def beam_samples(indirection: Any, width: Any, batch: Any) -> Any:
     """Returns the sample of the batch that each row of the buffer comes from, (B, M); None without beams."""
     if indirection is None:
-        if width is not None and integer(op, "beam_width", width) > 1:
-            raise ArgumentError(f"{op}: `beam_width` is more than 1, so `cache_indirection` must be given")
+        if width is not None and integer("beam_width", width) > 1:
+            raise ArgumentError("`beam_width` is more than 1, so `cache_indirection` must be given")
         return None
-    (beams,) = integral(op, cache_indirection=indirection)
-    problem = f"{op}: `cache_indirection` of {shape_text(beams.shape)} must be (B / W, W, M), for a batch of {batch}"
+    (beams,) = integral(cache_indirection=indirection)
+    problem = f"`cache_indirection` of {shape_text(beams.shape)} must be (B / W, W, M), for a batch of {batch}"
     if beams.ndim != 3 or not agree(problem, beams.shape[0] * beams.shape[1], batch):
         raise ShapeError(problem)
     first = lax.broadcasted_iota(beams.dtype, beams.shape, 0) * beams.shape[1]
@@ -152,7 +149,6 @@ def beam_samples(op: str, indirection: Any, width: Any, batch: Any) -> Any:
 
 
 def _projected(
-    op: str,
     inputs: tuple[Any, ...],
     *,
     num_heads: int,
@@ -166,16 +162,16 @@ def _projected(
     beams: Any = None,
 ) -> tuple[Array, Array | None]:
     input, weights, bias, mask_index, past, attention_bias, past_length = inputs
-    arrays = floats_of_one_type(op, input=input, weights=weights, bias=bias, past=past, attention_bias=attention_bias)
+    arrays = floats_of_one_type(input=input, weights=weights, bias=bias, past=past, attention_bias=attention_bias)
     x, w, b, old, extra = arrays
-    must_fit(op, "input", x.shape, ("B", "S", "Di"))
-    hidden = None if qkv_hidden_sizes is None else ints(op, "qkv_hidden_sizes", qkv_hidden_sizes)
-    width, value_width = sizes_of.projections(op, x.shape, w.shape, None if b is None else b.shape, hidden, num_heads)
+    must_fit("input", x.shape, ("B", "S", "Di"))
+    hidden = None if qkv_hidden_sizes is None else ints("qkv_hidden_sizes", qkv_hidden_sizes)
+    width, value_width = sizes_of.projections(x.shape, w.shape, None if b is None else b.shape, hidden, num_heads)
     size, batch, length = width // num_heads, x.shape[0], x.shape[1]
-    shared = flag(op, "past_present_share_buffer", past_present_share_buffer) and old is not None
+    shared = flag("past_present_share_buffer", past_present_share_buffer) and old is not None
     if old is not None:
         problem = (
-            f"{op}: `past` of {shape_text(old.shape)} must be {shape_text((2, batch, num_heads, 'P', size))}, with "
+            f"`past` of {shape_text(old.shape)} must be {shape_text((2, batch, num_heads, 'P', size))}, with "
             f"values as wide as the keys"
         )
         if value_width != width or not sizes_fit(problem, old.shape, (2, batch, num_heads, None, size)):
@@ -184,16 +180,16 @@ def _projected(
     before = known_length(past_length) if shared else rows
     if shared:
         if before is None:
-            raise ArgumentError(f"{op}: with a shared buffer `past_sequence_length` must be given")
-        sizes_of.buffer(op, rows, before if isinstance(before, int) else None, length)
+            raise ArgumentError("with a shared buffer `past_sequence_length` must be given")
+        sizes_of.buffer(rows, before if isinstance(before, int) else None, length)
     total = None if shared and not isinstance(before, int) else before + length
-    (mask,) = integral(op, mask_index=mask_index)
-    sizes_of.mask(op, "mask_index", None if mask is None else mask.shape, batch, length, total)
-    sizes_of.bias(op, None if extra is None else extra.shape, batch, num_heads, length, total)
-    turned = (rotary_embedding_dim or size) if flag(op, "do_rotary", do_rotary) else 0
+    (mask,) = integral(mask_index=mask_index)
+    sizes_of.mask("mask_index", None if mask is None else mask.shape, batch, length, total)
+    sizes_of.bias(None if extra is None else extra.shape, batch, num_heads, length, total)
+    turned = (rotary_embedding_dim or size) if flag("do_rotary", do_rotary) else 0
     if turned % 2 or turned > size:
-        raise ArgumentError(f"{op}: `rotary_embedding_dim` is {turned}; it must be even and at most {size}")
-    options = Options(masked=float(mask_filter_value), causal=flag(op, "unidirectional", unidirectional), shared=shared)
+        raise ArgumentError(f"`rotary_embedding_dim` is {turned}; it must be even and at most {size}")
+    options = Options(masked=float(mask_filter_value), causal=flag("unidirectional", unidirectional), shared=shared)
     static_before, traced_before = (before, None) if shared and isinstance(before, int) else (None, before)
     operands = (x, w, b, mask, old, extra, traced_before if shared else None, beams)
     return _attention(operands, num_heads, width, turned, static_before, scale_of(scale, size), options)
@@ -216,7 +212,7 @@ def _attention(
         q, k = rotated(q, cos, sin), rotated(k, cos, sin)
     past = None if old is None else (old[0], old[1])
     result, present_k, present_v = cached(q, k, v, past, before, beams, mask, extra, scale, options)
-    output = assert_sizes("attention", merge_heads(result.output), (*x.shape[:2], v.shape[1] * v.shape[3]), x.dtype)
+    output = assert_sizes(merge_heads(result.output), (*x.shape[:2], v.shape[1] * v.shape[3]), x.dtype)
     return output, jnp.stack([present_k, present_v]) if present_k.shape == present_v.shape else None
 
 
@@ -272,17 +268,15 @@ def decoder_attention(
     >>> output.shape, keys.shape
     ((3, 1, 8), (1, 2, 3, 4))
     """
-    op = "decoder_attention"
     flags = {
         "static_kv": static_kv,
         "use_past": use_past,
         "has_layer_state": has_layer_state,
         "has_key_padding_mask": has_key_padding_mask,
     }
-    settings = {name: _static_flag(op, name, value) for name, value in flags.items()}
+    settings = {name: _static_flag(name, value) for name, value in flags.items()}
     cached_before = settings["use_past"] and settings["has_layer_state"]
     arrays = floats_of_one_type(
-        op,
         query=query,
         key=key,
         q_weight=q_weight,
@@ -293,10 +287,10 @@ def decoder_attention(
     )
     q, k, wq, wkv, b, old_k, old_v = arrays
     width = q.shape[-1] if q.ndim else 0
-    size = sizes_of.head_size(op, "query", width, num_heads)
+    size = sizes_of.head_size("query", width, num_heads)
     shapes = ", ".join(shape_text(x.shape) for x in (q, k, wq, wkv, b))
     problem = (
-        f"{op}: query, key, q_weight, kv_weight and bias of {shapes} must be "
+        f"query, key, q_weight, kv_weight and bias of {shapes} must be "
         f"(S, B, D), (L, B, D), (D, D), (D, 2 · D) and (3 · D,)"
     )
     fits = q.ndim == 3 and sizes_fit(problem, k.shape, (None, *q.shape[1:]))
@@ -306,14 +300,14 @@ def decoder_attention(
     if cached_before:
         for name, cache in (("key_cache", old_k), ("value_cache", old_v)):
             shape = None if cache is None else shape_text(cache.shape)
-            problem = f"{op}: `{name}` of {shape} must be {shape_text((batch, num_heads, 'P', size))}"
+            problem = f"`{name}` of {shape} must be {shape_text((batch, num_heads, 'P', size))}"
             if cache is None or not sizes_fit(problem, cache.shape, (batch, num_heads, None, size)):
                 raise ShapeError(problem)
         length = old_k.shape[2] if settings["static_kv"] else old_k.shape[2] + q.shape[0]
     padding = None
     if settings["has_key_padding_mask"] and key_padding_mask is not None:
         padding = as_traced(key_padding_mask)
-        must_fit(op, "key_padding_mask", padding.shape, (batch, length))
+        must_fit("key_padding_mask", padding.shape, (batch, length))
     operands = (q, k, wq, wkv, b, old_k, old_v, padding)
     return _decoder(operands, num_heads, settings["static_kv"], scale_of(None, size), float(mask_filter_value))
 

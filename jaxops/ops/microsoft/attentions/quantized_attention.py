@@ -21,15 +21,15 @@ from jaxops.static import Array, Dim, Sizes, jit_if_concrete
 TRAITS = Traits(kind="attention", precision="exact")
 
 
-def _head_size(op: str, x: Sizes, w: Sizes, bias: Sizes, heads: int) -> Dim:
+def _head_size(x: Sizes, w: Sizes, bias: Sizes, heads: int) -> Dim:
     """Returns the size H of a head. Raises ShapeError unless w and the bias have 3 · heads · H columns."""
-    problem = f"{op}: `input` of {shape_text(x)} and `weight` of {shape_text(w)} must be (B, S, D) and (D, 3·N·H)"
+    problem = f"`input` of {shape_text(x)} and `weight` of {shape_text(w)} must be (B, S, D) and (D, 3·N·H)"
     if len(x) != 3 or len(w) != 2 or not agree(problem, x[2], w[0]):
         raise ShapeError(problem)
     if heads < 1 or w[1] % (3 * heads):
-        raise ArgumentError(f"{op}: `num_heads` is {heads}; 3 · num_heads must divide the {w[1]} columns of `weight`")
+        raise ArgumentError(f"`num_heads` is {heads}; 3 · num_heads must divide the {w[1]} columns of `weight`")
     if bias != w[1:]:
-        must_agree(f"{op}: `bias` of {shape_text(bias)} must be {shape_text(w[1:])}", bias, w[1:])
+        must_agree(f"`bias` of {shape_text(bias)} must be {shape_text(w[1:])}", bias, w[1:])
     return w[1] // (3 * heads)
 
 
@@ -69,24 +69,23 @@ def qattention(
     >>> output[0, 0].tolist(), present.shape
     ([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], (2, 1, 2, 3, 4))
     """
-    op = "qattention"
     for name, value in (("do_rotary", do_rotary), ("past_present_share_buffer", past_present_share_buffer)):
         if value:
-            raise UnsupportedError(f"{op}: `{name}` is {value}; only 0 is supported")
+            raise UnsupportedError(f"`{name}` is {value}; only 0 is supported")
     x, w = as_traced(input), as_traced(weight)
-    offsets, old = floating(op, bias=bias, past=past)
-    heads = integer(op, "num_heads", num_heads)
-    size = _head_size(op, x.shape, w.shape, offsets.shape, heads)
-    must_fit(op, "past", None if old is None else old.shape, (2, x.shape[0], heads, "P", size))
+    offsets, old = floating(bias=bias, past=past)
+    heads = integer("num_heads", num_heads)
+    size = _head_size(x.shape, w.shape, offsets.shape, heads)
+    must_fit("past", None if old is None else old.shape, (2, x.shape[0], heads, "P", size))
     before = 0 if old is None else old.shape[3]
-    (mask,) = integral(op, mask_index=mask_index)
+    (mask,) = integral(mask_index=mask_index)
     mask_sizes = None if mask is None else mask.shape
-    shared_sizes.mask(op, "mask_index", mask_sizes, x.shape[0], x.shape[1], before + x.shape[1])
+    shared_sizes.mask("mask_index", mask_sizes, x.shape[0], x.shape[1], before + x.shape[1])
     operands = input_scale, weight_scale, input_zero_point, weight_zero_point
     projected = matmul_integer_to_float(x, w, *operands, offsets)
     options = Options(
         masked=-10000.0 if mask_filter_value is None else float(mask_filter_value),
-        causal=flag(op, "unidirectional", unidirectional),
+        causal=flag("unidirectional", unidirectional),
     )
     return _attention((projected, mask, old), heads, scale_of(scale, size), options)
 

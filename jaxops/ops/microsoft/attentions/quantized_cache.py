@@ -12,12 +12,12 @@ from jaxops.static import array
 CELL = {4: np.dtype(np.uint8), 8: np.dtype(np.int8)}  # bits of an integer → element type of the cache
 
 
-def cells(op: str, bits: int, **operands: Any) -> tuple[Any, ...]:
+def cells(bits: int, **operands: Any) -> tuple[Any, ...]:
     """Returns quantized caches as JAX arrays; None stays None. Raises DTypeError for another element type."""
     arrays = tuple(None if v is None else array(v) for v in operands.values())
     for name, value in zip(operands, arrays, strict=True):
         if value is not None and value.dtype != CELL[bits]:
-            raise DTypeError(f"{op}: `{name}` must be {CELL[bits].name} for {bits} bits, got {describe(value)}")
+            raise DTypeError(f"`{name}` must be {CELL[bits].name} for {bits} bits, got {describe(value)}")
     return tuple(None if v is None else as_traced(v) for v in arrays)
 
 

@@ -50,32 +50,31 @@ def rotary_embedding(
     >>> rotary_embedding(jnp.ones((1, 2, 2)), np.zeros((1, 2), int), jnp.zeros((9, 1)), jnp.ones((9, 1)))[0, 0].tolist()
     [-1.0, 1.0]
     """
-    op = "rotary_embedding"
-    x, cos, sin = floating(op, input=input, cos_cache=cos_cache, sin_cache=sin_cache)
-    flag(op, "is_packed_batching", is_packed_batching)
-    pairs = flag(op, "interleaved", interleaved)
+    x, cos, sin = floating(input=input, cos_cache=cos_cache, sin_cache=sin_cache)
+    flag("is_packed_batching", is_packed_batching)
+    pairs = flag("interleaved", interleaved)
     width = cos.shape[-1] if cos.ndim else 0
-    sizes = sizes_of.by_heads(op, x.shape, num_heads, rotary_embedding_dim, width)
-    sizes_of.tables(op, cos.shape, sin.shape, sizes[3], rotary_embedding_dim)
-    ids = checked_positions(op, position_ids, cos.shape[0])
-    sizes_of.positions(op, ids.shape, sizes[:2])
+    sizes = sizes_of.by_heads(x.shape, num_heads, rotary_embedding_dim, width)
+    sizes_of.tables(cos.shape, sin.shape, sizes[3], rotary_embedding_dim)
+    ids = checked_positions(position_ids, cos.shape[0])
+    sizes_of.positions(ids.shape, sizes[:2])
     return _rotary((x, ids, cos, sin), sizes[2], pairs)
 
 
-def checked_positions(op: str, position_ids: Any, limit: Any) -> Any:
+def checked_positions(position_ids: Any, limit: Any) -> Any:
     """Returns positions as a JAX array of integers. Raises BoundsError for a static one outside of [0, limit)."""
     ids = array(position_ids)
-    require_integers(op, "position_ids", ids)
+    require_integers("position_ids", ids)
     checked = isinstance(ids, np.ndarray) and not is_symbolic(ids) and isinstance(limit, int) and ids.size
     if checked and not 0 <= ids.min() <= ids.max() < limit:
         wrong = ids[(ids < 0) | (ids >= limit)][0]
-        raise BoundsError(f"{op}: `position_ids` holds {wrong}, but `cos_cache` has positions 0 to {limit - 1}")
+        raise BoundsError(f"`position_ids` holds {wrong}, but `cos_cache` has positions 0 to {limit - 1}")
     return at_least_int32(as_traced(ids))
 
 
 def rows(table: Any, ids: Any) -> Any:
     """Returns the rows of a table at some positions; NaN for a position that is out of range."""
-    check_inhabited("rotary_embedding: a table", table.shape, (0,), ids.shape)
+    check_inhabited("a table", table.shape, (0,), ids.shape)
     ids = jnp.where(ids < 0, jnp.asarray(table.shape[0], ids.dtype), ids)  # negative positions are out of range, too
     return jnp.take(table, ids, 0, mode="fill", fill_value=np.nan)
 
@@ -123,16 +122,15 @@ def m_rotary_embedding(
     >>> m_rotary_embedding(x, np.zeros((3, 1, 2), int), *tables, mrope_section=(1, 1, 0)).shape
     (1, 1, 2, 4)
     """
-    op = "m_rotary_embedding"
-    x, cos, sin = floating(op, input=input, cos_cache=cos_cache, sin_cache=sin_cache)
-    flag(op, "is_packed_batching", is_packed_batching)
-    pairs, layout = flag(op, "interleaved", interleaved), one_of(op, "mrope_layout", mrope_layout, Layout)
+    x, cos, sin = floating(input=input, cos_cache=cos_cache, sin_cache=sin_cache)
+    flag("is_packed_batching", is_packed_batching)
+    pairs, layout = flag("interleaved", interleaved), one_of("mrope_layout", mrope_layout, Layout)
     width = cos.shape[-1] if cos.ndim else 0
-    sizes = sizes_of.by_heads(op, x.shape, num_heads, rotary_embedding_dim, width)
-    sizes_of.tables(op, cos.shape, sin.shape, sizes[3], rotary_embedding_dim)
-    chosen = sizes_of.streams(op, ints(op, "mrope_section", mrope_section), layout, width)
-    ids = checked_positions(op, position_ids, cos.shape[0])
-    sizes_of.positions(op, ids.shape, (3, *sizes[:2]))
+    sizes = sizes_of.by_heads(x.shape, num_heads, rotary_embedding_dim, width)
+    sizes_of.tables(cos.shape, sin.shape, sizes[3], rotary_embedding_dim)
+    chosen = sizes_of.streams(ints("mrope_section", mrope_section), layout, width)
+    ids = checked_positions(position_ids, cos.shape[0])
+    sizes_of.positions(ids.shape, (3, *sizes[:2]))
     return _m_rotary((x, ids, cos, sin), sizes[2], pairs, tuple(chosen), 1.0 if scale is None else float(scale))
 
 
@@ -160,14 +158,13 @@ def gemma_rotary_embedding(emb: Array, q: Array, q_rot: Array, k: Array, k_rot: 
     >>> gemma_rotary_embedding(jnp.zeros((1, 3, 4)), one, one, one, one)[0].shape
     (1, 2, 3, 4)
     """
-    op = "gemma_rotary_embedding"
-    arrays = floating(op, emb=emb, q=q, q_rot=q_rot, k=k, k_rot=k_rot)
+    arrays = floating(emb=emb, q=q, q_rot=q_rot, k=k, k_rot=k_rot)
     angle, *states = arrays
     for name, state in zip(("q", "q_rot", "k", "k_rot"), states, strict=True):
         fits = state.ndim == 4 and angle.shape == (state.shape[0], *state.shape[2:])
         if not fits or state.shape[0] != states[0].shape[0] or state.dtype != states[0].dtype:
             raise ShapeError(
-                f"{op}: `{name}` is {describe(state)}; with `emb` of {shape_text(angle.shape)} and `q` of "
+                f"`{name}` is {describe(state)}; with `emb` of {shape_text(angle.shape)} and `q` of "
                 f"{states[0].dtype.name} it must be (B, N, S, H) of that dtype"
             )
     return _gemma(arrays)

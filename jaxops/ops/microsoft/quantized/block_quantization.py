@@ -65,33 +65,32 @@ def matmul_nbits(
     >>> matmul_nbits(jnp.ones((1, 16)), b, jnp.ones((1, 1)), K=16, N=1, block_size=16).tolist()
     [[24.0]]
     """
-    op = "matmul_nbits"
-    if integer(op, "weight_prepacked", weight_prepacked):
+    if integer("weight_prepacked", weight_prepacked):
         raise UnsupportedError(
-            f"{op}: `weight_prepacked` is {weight_prepacked}: the weights have the layout of one accelerator; export "
+            f"`weight_prepacked` is {weight_prepacked}: the weights have the layout of one accelerator; export "
             f"the model with weight_prepacked 0"
         )
     floats = [scales] if bias is None else [scales, bias]
-    data, by, *more = traced_operands(op, (a, *floats), "floating-point")
+    data, by, *more = traced_operands((a, *floats), "floating-point")
     zeros = None if zero_points is None else as_traced(zero_points)
     if zeros is not None and zeros.dtype not in (jnp.uint8, data.dtype):
         raise DTypeError(
-            f"{op}: `zero_points` is {zeros.dtype.name}; it must be uint8 (packed) or {data.dtype.name}, as `a` is"
+            f"`zero_points` is {zeros.dtype.name}; it must be uint8 (packed) or {data.dtype.name}, as `a` is"
         )
-    (groups,) = integral(op, g_idx=g_idx)
-    operands = data, quantized(op, "b", b, ("uint8",)), by, zeros, groups, more[0] if more else None
+    (groups,) = integral(g_idx=g_idx)
+    operands = data, quantized("b", b, ("uint8",)), by, zeros, groups, more[0] if more else None
     numbers = {"K": K, "N": N, "block_size": block_size, "bits": bits}
-    return _matmul_nbits(operands, *(integer(op, name, value) for name, value in numbers.items()))
+    return _matmul_nbits(operands, *(integer(name, value) for name, value in numbers.items()))
 
 
 @jit_if_concrete
 def _matmul_nbits(operands: tuple[Any, ...], k: int, n: int, block_size: int, bits: int) -> jax.Array:
-    op, (a, b, scales, zeros, g_idx, bias) = "matmul_nbits", operands
+    a, b, scales, zeros, g_idx, bias = operands
     names = {"b": b, "scales": scales, "zero_points": zeros, "g_idx": g_idx, "bias": bias}
     operand_sizes: dict[str, Any] = {name: value.shape for name, value in names.items() if value is not None}
     packed = zeros is not None and bool(zeros.dtype == jnp.uint8)
-    blocks = sizes_of.matrix(op, n, k, bits, block_size, {**operand_sizes, "packed_zero_points": packed})
-    sizes_of.product(op, a.shape, k)
+    blocks = sizes_of.matrix(n, k, bits, block_size, {**operand_sizes, "packed_zero_points": packed})
+    sizes_of.product(a.shape, k)
     scales = lax.reshape(scales, (n, blocks))
     if zeros is not None and packed:
         zeros = unpacked(lax.reshape(zeros, (n, zeros.size // n)), bits)[:, :blocks]
@@ -105,7 +104,7 @@ def _matmul_nbits(operands: tuple[Any, ...], k: int, n: int, block_size: int, bi
         w = _weights_of_groups(elements[:, :k], scales, zeros, 2 ** (bits - 1), g_idx)
         y = dot(a.astype(jnp.float32), w, (((a.ndim - 1,), (1,)), ((), ())), jnp.float32)
     y = y if bias is None else y + broadcast_to(bias.astype(jnp.float32), y.shape)
-    return assert_sizes("matmul_nbits", y.astype(a.dtype), (*a.shape[:-1], n), a.dtype)
+    return assert_sizes(y.astype(a.dtype), (*a.shape[:-1], n), a.dtype)
 
 
 def _weights_of_groups(q: jax.Array, scales: jax.Array, zeros: jax.Array | None, middle: int, g_idx: Any) -> jax.Array:
@@ -141,23 +140,22 @@ def matmul_bnb4(
     >>> matmul_bnb4(jnp.ones((1, 16)), codes, jnp.ones(1) * 3, K=16, N=1, block_size=16, quant_type=1).tolist()
     [[0.0]]
     """
-    op = "matmul_bnb4"
-    flag(op, "training_mode", training_mode)
-    data, by = traced_operands(op, (a, absmax), "floating-point")
-    codes = quantized(op, "b", b, ("uint8",))
-    kind = integer(op, "quant_type", quant_type)
+    flag("training_mode", training_mode)
+    data, by = traced_operands((a, absmax), "floating-point")
+    codes = quantized("b", b, ("uint8",))
+    kind = integer("quant_type", quant_type)
     if kind not in (0, 1):
-        raise ArgumentError(f"{op}: `quant_type` is {kind}; it must be 0 (FP4) or 1 (NF4)")
+        raise ArgumentError(f"`quant_type` is {kind}; it must be 0 (FP4) or 1 (NF4)")
     numbers = {"K": K, "N": N, "block_size": block_size}
-    sizes = tuple(integer(op, name, value) for name, value in numbers.items())
-    return _matmul_bnb4((data, codes, by), sizes, kind, flag(op, "transB", transB))
+    sizes = tuple(integer(name, value) for name, value in numbers.items())
+    return _matmul_bnb4((data, codes, by), sizes, kind, flag("transB", transB))
 
 
 @jit_if_concrete
 def _matmul_bnb4(operands: tuple[jax.Array, ...], sizes: tuple[int, ...], kind: int, swapped: bool) -> jax.Array:
-    op, (a, b, absmax), (k, n, block_size) = "matmul_bnb4", operands, sizes
-    sizes_of.flat(op, n, k, block_size, b.shape, absmax.shape)
-    sizes_of.product(op, a.shape, k if swapped else n)
+    (a, b, absmax), (k, n, block_size) = operands, sizes
+    sizes_of.flat(n, k, block_size, b.shape, absmax.shape)
+    sizes_of.product(a.shape, k if swapped else n)
     flat = lax.reshape(b, (b.size,))
     codes = lax.reshape(jnp.stack([flat >> np.uint8(4), flat & np.uint8(15)], 1), (2 * b.size,))[: n * k]
     numbers = jnp.take(jnp.asarray(_NF4 if kind else _FP4, jnp.float32), codes.astype(jnp.int32))
@@ -195,40 +193,39 @@ def gather_block_quantized(
     >>> gather_block_quantized(table, jnp.array([2]), jnp.ones((3, 1)), block_size=16)[0, :4].tolist()
     [2.0, 1.0, 2.0, 1.0]
     """
-    op = "gather_block_quantized"
-    x = quantized(op, "data", data, ("int4", "uint4", "uint8", *FLOAT8, "float4_e2m1fn"))
+    x = quantized("data", data, ("int4", "uint4", "uint8", *FLOAT8, "float4_e2m1fn"))
     floats = is_float(x.dtype)
-    size = integer(op, "block_size", block_size)
+    size = integer("block_size", block_size)
     if not (floats and size == 0) and (size < 16 or size & (size - 1)):
-        raise ArgumentError(f"{op}: `block_size` is {size}; it must be a power of 2, at least 16")
-    width = 8 if floats else integer(op, "bits", bits)
+        raise ArgumentError(f"`block_size` is {size}; it must be a power of 2, at least 16")
+    width = 8 if floats else integer("bits", bits)
     if width not in ((2, 4, 8) if floats or x.dtype == jnp.uint8 else (4,)):
-        raise ArgumentError(f"{op}: `bits` is {width}; it must be 2, 4 or 8 for uint8, else 4")
-    gathered_axis, along = resolve_axis(op, gather_axis, x.ndim), resolve_axis(op, quantize_axis, x.ndim)
+        raise ArgumentError(f"`bits` is {width}; it must be 2, 4 or 8 for uint8, else 4")
+    gathered_axis, along = resolve_axis(gather_axis, x.ndim), resolve_axis(quantize_axis, x.ndim)
     if x.dtype == jnp.uint8 and (gathered_axis != 0 or along != x.ndim - 1 or gathered_axis == along):
-        raise ArgumentError(f"{op}: for uint8 `gather_axis` must be 0, and `quantize_axis` the last axis and not 0")
-    (by,) = floating(op, scales=scales)
+        raise ArgumentError("for uint8 `gather_axis` must be 0, and `quantize_axis` the last axis and not 0")
+    (by,) = floating(scales=scales)
     zeros = None if zero_points is None else as_traced(zero_points)
     if zeros is not None and (floats or zeros.dtype != x.dtype):
         raise DTypeError(
-            f"{op}: `zero_points` is {zeros.dtype.name}; "
+            f"`zero_points` is {zeros.dtype.name}; "
             + ("floats have none" if floats else f"it must be {x.dtype.name}, as `data` is")
         )
-    (integers,) = integral(op, indices=indices)
+    (integers,) = integral(indices=indices)
     return _gather((x, integers, by, zeros), gathered_axis, along, size, width)
 
 
 @jit_if_concrete
 def _gather(operands: tuple[Any, ...], axis: int, along: int, block_size: int, bits: int) -> jax.Array:
-    op, (data, indices, scales, zeros) = "gather_block_quantized", operands
+    data, indices, scales, zeros = operands
     per_byte = 8 // bits if data.dtype == jnp.uint8 else 1
     block = block_size or max(1, data.shape[along])
     sizes = None if zeros is None else zeros.shape
-    sizes_of.table(op, data.shape, scales.shape, sizes, along, block, per_byte, is_float(data.dtype))
+    sizes_of.table(data.shape, scales.shape, sizes, along, block, per_byte, is_float(data.dtype))
     count = data.shape[axis]
     valid = (indices >= -count) & (indices < count)
     rows = jnp.where(valid, jnp.where(indices < 0, indices + count, indices), 0)
-    check_inhabited("gather_block_quantized: `data`", data.shape, (axis,), rows.shape)
+    check_inhabited("`data`", data.shape, (axis,), rows.shape)
     x = jnp.take(_movable(data), rows, axis)
     # If the blocks lie along the gathered axis, each place has the scale of its block.
     of_blocks = rows // block if axis == along else rows

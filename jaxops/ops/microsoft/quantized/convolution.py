@@ -42,9 +42,9 @@ def qlinear_conv(
     >>> qlinear_conv(x, 1.0, 1, w, 1.0, 0, 2.0, jnp.uint8(0), channels_last=1).shape
     (1, 3, 3, 4)
     """
-    last = flag("qlinear_conv", "channels_last", channels_last)
+    last = flag("channels_last", channels_last)
     y = standard.qlinear_conv(
-        channels_first("qlinear_conv", "x", x) if last else x,
+        channels_first("x", x) if last else x,
         *(x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, b),
         **attributes,
     )

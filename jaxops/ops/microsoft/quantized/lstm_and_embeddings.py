@@ -63,25 +63,24 @@ def dynamic_quantize_lstm(
     >>> dynamic_quantize_lstm(x, w, r, None, None, None, c, None, one, zero, one, zero)[2].tolist()
     [[[1.0, 2.0, 0.0]]]
     """
-    op = "dynamic_quantize_lstm"
     data = as_traced(x)
     if data.dtype != jnp.float32:
-        raise DTypeError(f"{op}: `x` is {data.dtype.name}; it must be float32, use jaxops.cast")
-    both = directions(op, direction)
+        raise DTypeError(f"`x` is {data.dtype.name}; it must be float32, use jaxops.cast")
+    both = directions(direction)
     names = ("Sigmoid", "Tanh", "Tanh") * both if activations is None else activations
     operands: dict[str, Any] = {
         "x": data,
-        "w": _matrices(op, "w", w, w_scale, w_zero_point),
-        "r": _matrices(op, "r", r, r_scale, r_zero_point),
+        "w": _matrices("w", w, w_scale, w_zero_point),
+        "r": _matrices("r", r, r_scale, r_zero_point),
         "b": b,
         "sequence_lens": sequence_lens,
         "initial_h": initial_h,
         "initial_c": initial_c,
         "p": p,
     }
-    functions = resolve(op, names, 3 * both, activation_alpha, activation_beta)
+    functions = resolve(names, 3 * both, activation_alpha, activation_beta)
     attributes: dict[str, Any] = {"clip": clip, "direction": direction, "hidden_size": hidden_size, "layout": 0}
-    y, y_h, y_c = layer(op, _LSTM, flag(op, "input_forget", input_forget), functions, operands, **attributes)
+    y, y_h, y_c = layer(_LSTM, flag("input_forget", input_forget), functions, operands, **attributes)
     return y, y_h, y_c
 
 
@@ -99,22 +98,22 @@ class _Matrices(NamedTuple):
         return directions, columns, k
 
 
-def _matrices(op: str, operand: str, weights: Any, by: Any, zero: Any) -> _Matrices:
-    data, origin = with_zero_point(op, operand, weights, zero)
-    factors = scale(op, f"{operand}_scale", by), as_traced(origin)
+def _matrices(operand: str, weights: Any, by: Any, zero: Any) -> _Matrices:
+    data, origin = with_zero_point(operand, weights, zero)
+    factors = scale(f"{operand}_scale", by), as_traced(origin)
     sizes = (
-        _gate_scale_sizes(op, f"{operand}_{kind}", data.shape, v.shape)
+        _gate_scale_sizes(f"{operand}_{kind}", data.shape, v.shape)
         for kind, v in zip(("scale", "zero_point"), factors, strict=True)
     )
     return _Matrices(data, *(jnp.reshape(v, shape) for v, shape in zip(factors, sizes, strict=True)))
 
 
-def _gate_scale_sizes(op: str, operand: str, weights: Sizes, sizes: Sizes) -> Sizes:
+def _gate_scale_sizes(operand: str, weights: Sizes, sizes: Sizes) -> Sizes:
     """Returns the sizes in which one number per direction, or per column, broadcasts to weights (D, …, 4 · hidden)."""
     if len(weights) != 3:
-        raise ShapeError(f"{op}: weights of {shape_text(weights)} must have three axes, the last one for the gates")
+        raise ShapeError(f"weights of {shape_text(weights)} must have three axes, the last one for the gates")
     reason = f", as the weights are {shape_text(weights)}"
-    must_fit(op, operand, sizes, weights[:1], (weights[0], weights[2]), reason=reason)
+    must_fit(operand, sizes, weights[:1], (weights[0], weights[2]), reason=reason)
     return (weights[0], 1, 1 if len(sizes) == 1 else weights[2])
 
 
@@ -176,12 +175,9 @@ def qembed_layer_normalization(
     >>> y.tolist()
     [[[0.0, 2.0], [0.0, 2.0]]]
     """
-    op = "qembed_layer_normalization"
     parts = [segment_ids, segment_embedding, segment_embedding_scale, segment_embedding_zero_point]
     if any(v is None for v in parts) and any(v is not None for v in parts):
-        raise SignatureError(
-            f"{op}: give `segment_ids`, the segment embedding, its scale and zero point, or none of them"
-        )
+        raise SignatureError("give `segment_ids`, the segment embedding, its scale and zero point, or none of them")
     tables: dict[str, tuple[Any, ...]] = {
         "word_embedding": (word_embedding_quant, word_embedding_scale, word_embedding_zero_point),
         "position_embedding": (position_embedding_quant, position_embedding_scale, position_embedding_zero_point),
@@ -190,34 +186,34 @@ def qembed_layer_normalization(
     }
     if segment_ids is not None:
         tables["segment_embedding"] = (segment_embedding, segment_embedding_scale, segment_embedding_zero_point)
-    arrays = {name: with_parameters(op, name, *operands[:3]) for name, operands in tables.items()}
+    arrays = {name: with_parameters(name, *operands[:3]) for name, operands in tables.items()}
     ids = {n: v for n, v in (("input_ids", input_ids), ("segment_ids", segment_ids), ("mask", mask)) if v is not None}
-    integers = dict(zip(ids, integral(op, **ids), strict=True))
+    integers = dict(zip(ids, integral(**ids), strict=True))
     names = (*arrays, *integers)
     flat = (*(v for three in arrays.values() for v in three), *integers.values())
     return _embedded(flat, names, float(epsilon))
 
 
-def _check_embedding_tables(op: str, ids: Sizes, hidden: int, operands: dict[str, Sizes]) -> None:
+def _check_embedding_tables(ids: Sizes, hidden: int, operands: dict[str, Sizes]) -> None:
     """Raises ShapeError unless ids are (batch, steps) and each table of embeddings has `hidden` columns."""
-    must_fit(op, "input_ids", ids, ("batch", "steps"))
+    must_fit("input_ids", ids, ("batch", "steps"))
     for operand, sizes in operands.items():
         id_sizes = ids if operand in ("segment_ids", "mask") else None
         expected = shape_text(id_sizes) if id_sizes else f"of {hidden} columns, as the word embedding is"
-        problem = f"{op}: `{operand}` of {shape_text(sizes)} must be {expected}"
+        problem = f"`{operand}` of {shape_text(sizes)} must be {expected}"
         if not sizes_fit(problem, sizes, *([id_sizes] if id_sizes else [(hidden,), (None, hidden)])):
             raise ShapeError(problem)
 
 
 @jit_if_concrete
 def _embedded(operands: tuple[Any, ...], names: tuple[str, ...], epsilon: float) -> tuple[jax.Array, jax.Array]:
-    op, (word, *_) = "qembed_layer_normalization", operands
+    word, *_ = operands
     count = len(names) - sum(name in ("input_ids", "segment_ids", "mask") for name in names)
     tables = {name: operands[3 * i : 3 * i + 3] for i, name in enumerate(names[:count])}
     ids = dict(zip(names[count:], operands[3 * count :], strict=True))
     shapes = {name: value[0].shape for name, value in tables.items()} | {n: v.shape for n, v in ids.items()}
     tokens = ids["input_ids"]
-    _check_embedding_tables(op, tokens.shape, word.shape[-1], {n: s for n, s in shapes.items() if n != "input_ids"})
+    _check_embedding_tables(tokens.shape, word.shape[-1], {n: s for n, s in shapes.items() if n != "input_ids"})
 
     def rows(table: str, indices: jax.Array) -> jax.Array:
         """Returns the embeddings of ids; only these are dequantized."""

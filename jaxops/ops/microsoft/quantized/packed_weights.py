@@ -214,32 +214,31 @@ def gather_packed(
     >>> gather_packed(row[None], np.array([0]), K=32, packed_type=2)[0, 15:17].tolist()
     [-1.0, 1.0]
     """
-    op = "gather_packed"
-    kind = integer(op, "packed_type", packed_type)
+    kind = integer("packed_type", packed_type)
     if kind not in _FORMATS:
         formats = ", ".join(map(str, _FORMATS))
-        raise UnsupportedError(f"{op}: `packed_type` is {kind}; the formats are {formats}")
-    dtype = canonical(element_type(op, "output_dtype", output_dtype))
+        raise UnsupportedError(f"`packed_type` is {kind}; the formats are {formats}")
+    dtype = canonical(element_type("output_dtype", output_dtype))
     if dtype.name not in ("float32", "float16", "bfloat16"):
-        raise DTypeError(f"{op}: `output_dtype` is {dtype.name}; it must be float32, float16 or bfloat16")
-    (rows,) = integral(op, indices=indices)
-    return _gathered((quantized(op, "data", data, ("uint8",)), rows), kind, integer(op, "K", K), dtype)
+        raise DTypeError(f"`output_dtype` is {dtype.name}; it must be float32, float16 or bfloat16")
+    (rows,) = integral(indices=indices)
+    return _gathered((quantized("data", data, ("uint8",)), rows), kind, integer("K", K), dtype)
 
 
-def _blocks_per_row(op: str, data: Sizes, k: int, block: int, block_bytes: int) -> int:
+def _blocks_per_row(data: Sizes, k: int, block: int, block_bytes: int) -> int:
     """Returns the number of blocks per row of a table `data`, (V, blocks · block_bytes), with k elements per row."""
     if k < 1 or k % block:
-        raise ArgumentError(f"{op}: `K` is {k}; it must be a positive multiple of {block}, the elements of a block")
+        raise ArgumentError(f"`K` is {k}; it must be a positive multiple of {block}, the elements of a block")
     width = k // block * block_bytes
-    must_fit(op, "data", data, ("V", width), reason=f", the bytes of rows of {k} elements")
+    must_fit("data", data, ("V", width), reason=f", the bytes of rows of {k} elements")
     return k // block
 
 
 @jit_if_concrete
 def _gathered(operands: tuple[Any, Any], kind: int, k: int, dtype: np.dtype) -> jax.Array:
-    op, (data, indices), form = "gather_packed", operands, _FORMATS[kind]
-    blocks = _blocks_per_row(op, data.shape, k, form.elements, form.size)
-    check_inhabited(f"{op}: `data`", data.shape, (0,), indices.shape)
+    (data, indices), form = operands, _FORMATS[kind]
+    blocks = _blocks_per_row(data.shape, k, form.elements, form.size)
+    check_inhabited("`data`", data.shape, (0,), indices.shape)
     count = jnp.asarray(data.shape[0], indices.dtype)
     rows = jnp.take(data, jnp.where((indices >= 0) & (indices < count), indices, 0), 0)
     elements = form.read(rows.reshape(*indices.shape, blocks, form.size))
@@ -266,25 +265,24 @@ def matmul_fp_q4(a: Array, b: Weight[Array], b_shape: Static, *, blk_quant_type:
     >>> matmul_fp_q4(jnp.eye(32)[14:18], block, (32, 1)).ravel().tolist()
     [-1.0, -1.0, 1.0, 1.0]
     """
-    op = "matmul_fp_q4"
-    kind = integer(op, "blk_quant_type", blk_quant_type)
+    kind = integer("blk_quant_type", blk_quant_type)
     if kind not in _COLUMN_BLOCKS:
-        raise ArgumentError(f"{op}: `blk_quant_type` is {kind}; it must be 0, 1 or 2")
-    (x,) = floating(op, a=a)
-    return _product((x, quantized(op, "b", b, ("uint8",))), ints(op, "b_shape", b_shape), kind)
+        raise ArgumentError(f"`blk_quant_type` is {kind}; it must be 0, 1 or 2")
+    (x,) = floating(a=a)
+    return _product((x, quantized("b", b, ("uint8",))), ints("b_shape", b_shape), kind)
 
 
-def _product_sizes(op: str, a: Sizes, b: Sizes, shape: Sizes, block: int, block_bytes: int) -> tuple[Dim, Dim, int]:
+def _product_sizes(a: Sizes, b: Sizes, shape: Sizes, block: int, block_bytes: int) -> tuple[Dim, Dim, int]:
     """Returns (K, N, blocks per column) for a product of `a`, (…, K), with a matrix packed by columns into `b`."""
     if len(shape) != 2 or not all(isinstance(d, int) and d >= 0 for d in shape):
-        raise ShapeError(f"{op}: `B_shape` is {shape_text(shape)}; it must be two sizes, K and N")
+        raise ShapeError(f"`B_shape` is {shape_text(shape)}; it must be two sizes, K and N")
     k, n = shape
     if not a or a[-1] != k:
-        raise ShapeError(f"{op}: `a` of {shape_text(a)} must have K, {k}, elements on its last axis")
+        raise ShapeError(f"`a` of {shape_text(a)} must have K, {k}, elements on its last axis")
     blocks = -(-k // block)
     if b != (n * blocks * block_bytes,):
         raise ShapeError(
-            f"{op}: `b` of {shape_text(b)} must be {shape_text((n * blocks * block_bytes,))}, {block_bytes} bytes for "
+            f"`b` of {shape_text(b)} must be {shape_text((n * blocks * block_bytes,))}, {block_bytes} bytes for "
             f"each block of {block} elements of {n} columns of {k}"
         )
     return k, n, blocks
@@ -295,7 +293,7 @@ def _product(operands: tuple[Any, Any], shape: tuple[int, ...], kind: int) -> ja
     a, b = operands
     block, extra = _COLUMN_BLOCKS[kind], int(kind == 1)
     size = 4 + extra + block // 2
-    k, n, blocks = _product_sizes("matmul_fp_q4", a.shape, b.shape, shape, block, size)
+    k, n, blocks = _product_sizes(a.shape, b.shape, shape, block, size)
     parts = b.reshape(n, blocks, size)
     codes = _nibbles(parts[..., 4 + extra :].reshape(n, blocks, block // 32, 16)).reshape(n, blocks, block)
     zeros = parts[..., 4:5].astype(np.float32) if extra else np.full((1, 1, 1), 8, np.float32)

@@ -58,18 +58,17 @@ def qlinear_average_pool(
     >>> qlinear_average_pool(jnp.uint8([[[4, 8, 9]]]), 0.5, 4, 0.25, jnp.uint8(1), kernel_shape=(2,)).tolist()
     [[[5, 10]]]
     """
-    op = "qlinear_average_pool"
-    operands = _operands(op, x, x_scale, x_zero_point, y_scale, y_zero_point)
-    window_options = options(op, auto_pad, pads, strides, None)
+    operands = _operands(x, x_scale, x_zero_point, y_scale, y_zero_point)
+    window_options = options(auto_pad, pads, strides, None)
     last, include, ceil = (
-        flag(op, name, value)
+        flag(name, value)
         for name, value in (
             ("channels_last", channels_last),
             ("count_include_pad", count_include_pad),
             ("ceil_mode", ceil_mode),
         )
     )
-    return _average_pool(operands, ints(op, "kernel_shape", kernel_shape), window_options, ceil, include, last)
+    return _average_pool(operands, ints("kernel_shape", kernel_shape), window_options, ceil, include, last)
 
 
 @jit_if_concrete
@@ -78,8 +77,8 @@ def _average_pool(
 ) -> jax.Array:
     x, by, zero, y_by, y_zero = operands
     x = jnp.moveaxis(x, -1, 1) if channels_last else x
-    sizes = sizes_of.spatial("qlinear_average_pool", x.shape)
-    windows = sizes_of.sliding("qlinear_average_pool", sizes, kernel, options, ceil)
+    sizes = sizes_of.spatial(x.shape)
+    windows = sizes_of.sliding(sizes, kernel, options, ceil)
     total = pool(without_zero(x, zero, jnp.int32), windows, np.int32(0), lax.add, lax.add).astype(jnp.float32)
     # With the padding, onnxruntime also counts positions beyond it, which `ceil_mode` can reach.
     count = lax.full_like(total, math.prod(kernel)) if include_pad else counts(total, sizes, windows, False)
@@ -88,9 +87,9 @@ def _average_pool(
     return jnp.moveaxis(y, 1, -1) if channels_last else y
 
 
-def _operands(op: str, x: Any, by: Any, zero: Any, y_by: Any, y_zero: Any) -> tuple[Array, ...]:
-    data, factor, origin = with_parameters(op, "x", x, by, zero)
-    return (data, factor, origin, *parameters(op, "y", y_by, y_zero, data.dtype))
+def _operands(x: Any, by: Any, zero: Any, y_by: Any, y_zero: Any) -> tuple[Array, ...]:
+    data, factor, origin = with_parameters("x", x, by, zero)
+    return (data, factor, origin, *parameters("y", y_by, y_zero, data.dtype))
 
 
 def qlinear_global_average_pool(
@@ -107,10 +106,9 @@ def qlinear_global_average_pool(
     >>> qlinear_global_average_pool(jnp.uint8([[[4, 8, 9]]]), 0.5, 4, 0.25, jnp.uint8(1)).tolist()
     [[[7]]]
     """
-    op = "qlinear_global_average_pool"
-    operands = _operands(op, x, x_scale, x_zero_point, y_scale, y_zero_point)
-    rank = 2 + len(sizes_of.spatial(op, operands[0].shape))
-    first = 1 if flag(op, "channels_last", channels_last) else 2
+    operands = _operands(x, x_scale, x_zero_point, y_scale, y_zero_point)
+    rank = 2 + len(sizes_of.spatial(operands[0].shape))
+    first = 1 if flag("channels_last", channels_last) else 2
     return _mean(operands, tuple(range(first, first + rank - 2)), True)
 
 
@@ -136,9 +134,8 @@ def qlinear_reduce_mean(
     >>> qlinear_reduce_mean(jnp.int8([[4, 8], [9, 11]]), 0.5, 4, 0.25, 1, axes=(1,), keepdims=0).tolist()
     [5, 13]
     """
-    op = "qlinear_reduce_mean"
-    operands = _operands(op, data, data_scale, data_zero_point, reduced_scale, reduced_zero_point)
-    return _mean(operands, resolve_axes(op, axes, operands[0].ndim), flag(op, "keepdims", keepdims))
+    operands = _operands(data, data_scale, data_zero_point, reduced_scale, reduced_zero_point)
+    return _mean(operands, resolve_axes(axes, operands[0].ndim), flag("keepdims", keepdims))
 
 
 @jit_if_concrete
@@ -161,9 +158,8 @@ def reduce_sum_integer(data: Array, *, axes: Ints, keepdims: int) -> jax.Array:
     >>> reduce_sum_integer(jnp.uint8([[200, 100], [1, 2]]), axes=(-1,), keepdims=1).tolist()
     [[300], [3]]
     """
-    op = "reduce_sum_integer"
-    x = quantized(op, "data", data, BYTES)
-    return _sum(x, resolve_axes(op, axes, x.ndim), flag(op, "keepdims", keepdims))
+    x = quantized("data", data, BYTES)
+    return _sum(x, resolve_axes(axes, x.ndim), flag("keepdims", keepdims))
 
 
 @jit_if_concrete

@@ -35,14 +35,14 @@ def matmul_integer16(a: Weight[Array], b: Weight[Array]) -> jax.Array:
     >>> matmul_integer16(jnp.int16([[300, 2]]), jnp.int16([[-300], [1]])).tolist()
     [[-89998]]
     """
-    op, allowed = "matmul_integer16", ("int16", "uint16")
-    return _matmul_integer16((quantized(op, "a", a, allowed), quantized(op, "b", b, allowed)))
+    allowed = ("int16", "uint16")
+    return _matmul_integer16((quantized("a", a, allowed), quantized("b", b, allowed)))
 
 
 @jit_if_concrete
 def _matmul_integer16(operands: tuple[jax.Array, ...]) -> jax.Array:
     a, b = operands
-    sizes_of.matmul(a.shape, b.shape, "matmul_integer16")
+    sizes_of.matmul(a.shape, b.shape)
     wide = jnp.uint32 if a.dtype == b.dtype == jnp.uint16 else jnp.int32
     return jnp.matmul(a.astype(wide), b.astype(wide), preferred_element_type=wide)
 
@@ -68,33 +68,32 @@ def matmul_integer_to_float(
     >>> matmul_integer_to_float(a, b, 0.5, 2.0, jnp.uint8(1), bias=jnp.array([0.25])).tolist()
     [[24.25]]
     """
-    op = "matmul_integer_to_float"
-    left, left_zero = with_zero_point(op, "a", a, a_zero_point)
-    right, right_zero = with_zero_point(op, "b", b, b_zero_point)
-    scales = scale(op, "a_scale", a_scale), scale(op, "b_scale", b_scale)
-    return _scaled_product((left, right, left_zero, right_zero, *scales, *floating(op, bias=bias)), op)
+    left, left_zero = with_zero_point("a", a, a_zero_point)
+    right, right_zero = with_zero_point("b", b, b_zero_point)
+    scales = scale("a_scale", a_scale), scale("b_scale", b_scale)
+    return _scaled_product((left, right, left_zero, right_zero, *scales, *floating(bias=bias)))
 
 
 @jit_if_concrete
-def _scaled_product(operands: tuple[Any, ...], op: str) -> jax.Array:
+def _scaled_product(operands: tuple[Any, ...]) -> jax.Array:
     a, b, a_zero, b_zero, a_by, b_by, bias = operands
-    product = quantized_product((a, b, a_zero, b_zero), op)
+    product = quantized_product((a, b, a_zero, b_zero))
     if min(a.ndim, b.ndim) == 1:
         for name, value in (("a_scale", a_by), ("b_scale", b_by)):
-            sizes_of_scales.single(op, name, value.shape)
+            sizes_of_scales.single(name, value.shape)
         rows, columns = a_by.reshape(()), b_by.reshape(())
     else:
-        rows = a_by.reshape(sizes_of_scales.of_rows(op, "a_scale", a.shape, a_by.shape))
-        columns = b_by.reshape(sizes_of_scales.of_columns(op, "b_scale", b.shape, b_by.shape))
+        rows = a_by.reshape(sizes_of_scales.of_rows("a_scale", a.shape, a_by.shape))
+        columns = b_by.reshape(sizes_of_scales.of_columns("b_scale", b.shape, b_by.shape))
     factors = (broadcast_to(v.astype(jnp.float32), product.shape) for v in (rows, columns))
     y = product.astype(jnp.float32) * next(factors) * next(factors)
-    return _with_bias(op, y, bias).astype(a_by.dtype)
+    return _with_bias(y, bias).astype(a_by.dtype)
 
 
-def _with_bias(op: str, y: jax.Array, bias: jax.Array | None) -> jax.Array:
+def _with_bias(y: jax.Array, bias: jax.Array | None) -> jax.Array:
     if bias is None:
         return y
-    must_broadcast(op, "bias", bias.shape, y.shape)
+    must_broadcast("bias", bias.shape, y.shape)
     return y + broadcast_to(bias.astype(y.dtype), y.shape)
 
 
@@ -111,14 +110,13 @@ def dynamic_quantize_matmul(
     >>> dynamic_quantize_matmul(jnp.array([[0.0, 255.0]]), jnp.int8([[5], [-2]]), 0.5).tolist()
     [[-255.0]]
     """
-    op = "dynamic_quantize_matmul"
     left = as_traced(a)
     if left.dtype != jnp.float32:
-        raise DTypeError(f"{op}: `a` is {left.dtype.name}; it must be float32, use jaxops.cast")
+        raise DTypeError(f"`a` is {left.dtype.name}; it must be float32, use jaxops.cast")
     rounded, by, zero = dynamic_quantize_linear(left)
-    right, origin = with_zero_point(op, "b", b, b_zero_point)
-    operands = (rounded, right, zero, origin, by, scale(op, "b_scale", b_scale), *floating(op, bias=bias))
-    return _scaled_product(operands, op)
+    right, origin = with_zero_point("b", b, b_zero_point)
+    operands = (rounded, right, zero, origin, by, scale("b_scale", b_scale), *floating(bias=bias))
+    return _scaled_product(operands)
 
 
 def qgemm(
@@ -150,43 +148,42 @@ def qgemm(
     >>> qgemm(a, 0.5, 1, b, 2.0, 0, jnp.int32([1]), transB=1).tolist()
     [[25.0]]
     """
-    op = "qgemm"
-    left, left_zero = with_zero_point(op, "a", a, a_zero_point)
-    right, right_zero = with_zero_point(op, "b", b, b_zero_point)
+    left, left_zero = with_zero_point("a", a, a_zero_point)
+    right, right_zero = with_zero_point("b", b, b_zero_point)
     if (y_scale is None) != (y_zero_point is None):
-        raise DTypeError(f"{op}: give both `y_scale` and `y_zero_point` for a quantized result, or none for float32")
+        raise DTypeError("give both `y_scale` and `y_zero_point` for a quantized result, or none for float32")
     operands: tuple[Any, ...] = (
         *(left, right, left_zero, right_zero),
-        *(scale(op, "a_scale", a_scale), scale(op, "b_scale", b_scale)),
+        *(scale("a_scale", a_scale), scale("b_scale", b_scale)),
         None if c is None else as_traced(c),
-        None if y_scale is None else scale(op, "y_scale", y_scale),
-        None if y_zero_point is None else quantized(op, "y_zero_point", y_zero_point, BYTES),
+        None if y_scale is None else scale("y_scale", y_scale),
+        None if y_zero_point is None else quantized("y_zero_point", y_zero_point, BYTES),
     )
     if c is not None and operands[6].dtype != jnp.int32:
-        raise DTypeError(message(op, "`c` must be int32", c=operands[6]))
-    return _qgemm(operands, float(alpha), flag(op, "transA", transA), flag(op, "transB", transB))
+        raise DTypeError(message("`c` must be int32", c=operands[6]))
+    return _qgemm(operands, float(alpha), flag("transA", transA), flag("transB", transB))
 
 
 @jit_if_concrete
 def _qgemm(operands: tuple[Any, ...], alpha: float, swap_a: bool, swap_b: bool) -> jax.Array:
-    op, (a, b, a_zero, b_zero, a_by, b_by, c, y_by, y_zero) = "qgemm", operands
-    a, b = _matrix(op, "a", a, swap_a), _matrix(op, "b", b, swap_b)
+    a, b, a_zero, b_zero, a_by, b_by, c, y_by, y_zero = operands
+    a, b = _matrix("a", a, swap_a), _matrix("b", b, swap_b)
     for name, value in (("a_scale", a_by), ("a_zero_point", a_zero)):
-        sizes_of_scales.single(op, name, value.shape)
-    total = quantized_product((a, b, a_zero, b_zero), op)
+        sizes_of_scales.single(name, value.shape)
+    total = quantized_product((a, b, a_zero, b_zero))
     if c is not None:
-        must_broadcast(op, "c", c.shape, total.shape)
+        must_broadcast("c", c.shape, total.shape)
         total = total + broadcast_to(c, total.shape)
-    columns = b_by.reshape(sizes_of_scales.of_columns(op, "b_scale", b.shape, b_by.shape))
+    columns = b_by.reshape(sizes_of_scales.of_columns("b_scale", b.shape, b_by.shape))
     factor = jnp.float32(alpha) * a_by.reshape(()).astype(jnp.float32) * columns.astype(jnp.float32)
     if y_by is None:
         return total.astype(jnp.float32) * broadcast_to(factor, total.shape)
     for name, value in (("y_scale", y_by), ("y_zero_point", y_zero)):
-        sizes_of_scales.single(op, name, value.shape)
+        sizes_of_scales.single(name, value.shape)
     factor = quotient(factor, broadcast_to(y_by.astype(jnp.float32).reshape(()), factor.shape))
     return with_zero(total.astype(jnp.float32) * broadcast_to(factor, total.shape), y_zero.reshape(()))
 
 
-def _matrix(op: str, operand: str, x: jax.Array, swap: bool) -> jax.Array:
-    must_fit(op, operand, x.shape, ("rows", "columns"))
+def _matrix(operand: str, x: jax.Array, swap: bool) -> jax.Array:
+    must_fit(operand, x.shape, ("rows", "columns"))
     return lax.transpose(x, (1, 0)) if swap else x

@@ -67,7 +67,7 @@ def qlinear_add(
     >>> qlinear_add(jnp.uint8([4, 200]), 0.5, 2, jnp.uint8([8, 200]), 1.0, 0, 0.5, jnp.uint8(1)).tolist()
     [19, 255]
     """
-    return _binary("qlinear_add", (a, a_scale, a_zero_point), (b, b_scale, b_zero_point), (c_scale, c_zero_point))
+    return _binary((a, a_scale, a_zero_point), (b, b_scale, b_zero_point), (c_scale, c_zero_point), is_product=False)
 
 
 def qlinear_mul(
@@ -88,29 +88,29 @@ def qlinear_mul(
     >>> qlinear_mul(jnp.int8([4, -3]), 0.5, 2, jnp.int8([8, 100]), 1.0, 0, 2.0).tolist()
     [4, -125]
     """
-    return _binary("qlinear_mul", (a, a_scale, a_zero_point), (b, b_scale, b_zero_point), (c_scale, c_zero_point))
+    return _binary((a, a_scale, a_zero_point), (b, b_scale, b_zero_point), (c_scale, c_zero_point), is_product=True)
 
 
-def _binary(op: str, a: tuple[Any, ...], b: tuple[Any, ...], c: tuple[Any, Any]) -> jax.Array:
-    left = with_parameters(op, "a", *a)
-    right = with_parameters(op, "b", *b)
-    _one_type(op, a=left[0], b=right[0])
-    by, zero = parameters(op, "c", *c, left[0].dtype)
-    return _combined((left[0], right[0], *left[1:], *right[1:], by, zero), op)
+def _binary(a: tuple[Any, ...], b: tuple[Any, ...], c: tuple[Any, Any], *, is_product: bool) -> jax.Array:
+    left = with_parameters("a", *a)
+    right = with_parameters("b", *b)
+    _one_type(a=left[0], b=right[0])
+    by, zero = parameters("c", *c, left[0].dtype)
+    return _combined((left[0], right[0], *left[1:], *right[1:], by, zero), is_product)
 
 
-def _one_type(op: str, **arrays: jax.Array) -> None:
+def _one_type(**arrays: jax.Array) -> None:
     if len({x.dtype for x in arrays.values()}) > 1:
         names, types = (" and ".join(v) for v in ((f"`{n}`" for n in arrays), (x.dtype.name for x in arrays.values())))
-        raise DTypeError(f"{op}: {names} must have one element type, got {types}")
+        raise DTypeError(f"{names} must have one element type, got {types}")
 
 
 @jit_if_concrete
-def _combined(operands: tuple[jax.Array, ...], op: str) -> jax.Array:
+def _combined(operands: tuple[jax.Array, ...], is_product: bool) -> jax.Array:
     a, b, a_by, a_zero, b_by, b_zero, c_by, c_zero = operands
-    sizes = broadcast(op, a.shape, b.shape)
+    sizes = broadcast(a.shape, b.shape)
     left, right = (broadcast_to(without_zero(x, z, jnp.int32), sizes) for x, z in ((a, a_zero), (b, b_zero)))
-    if op == "qlinear_mul":
+    if is_product:
         factor = quotient(a_by * b_by, c_by)
         return with_zero((left * right).astype(jnp.float32) * broadcast_to(factor, sizes), c_zero)
     one, other = (
@@ -129,17 +129,16 @@ def mul_integer(a: Array, a_zero_point: Array | None, b: Array, b_zero_point: Ar
     >>> mul_integer(jnp.uint8([1, 255]), jnp.uint8(2), jnp.uint8([3, 255])).tolist()
     [-3, 64515]
     """
-    op = "mul_integer"
-    left, _, a_zero = with_parameters(op, "a", a, 1.0, a_zero_point)
-    right, _, b_zero = with_parameters(op, "b", b, 1.0, b_zero_point)
-    _one_type(op, a=left, b=right)
+    left, _, a_zero = with_parameters("a", a, 1.0, a_zero_point)
+    right, _, b_zero = with_parameters("b", b, 1.0, b_zero_point)
+    _one_type(a=left, b=right)
     return _mul_integer((left, right, a_zero, b_zero))
 
 
 @jit_if_concrete
 def _mul_integer(operands: tuple[jax.Array, ...]) -> jax.Array:
     a, b, a_zero, b_zero = operands
-    sizes = broadcast("mul_integer", a.shape, b.shape)
+    sizes = broadcast(a.shape, b.shape)
     left, right = (broadcast_to(without_zero(x, z, jnp.int32), sizes) for x, z in ((a, a_zero), (b, b_zero)))
     return left * right
 
@@ -157,7 +156,7 @@ def qlinear_sigmoid(
     >>> qlinear_sigmoid(jnp.int8([0, 100]), 0.5, 0, 1 / 256, -128).tolist()
     [0, 127]
     """
-    return _unary("qlinear_sigmoid", jax.nn.sigmoid, x, x_scale, x_zero_point, y_scale, y_zero_point)
+    return _unary(jax.nn.sigmoid, x, x_scale, x_zero_point, y_scale, y_zero_point)
 
 
 @operator(kind="activation")
@@ -179,7 +178,7 @@ def qlinear_leaky_relu(
     [-19, 81]
     """
     operands = x, x_scale, x_zero_point, y_scale, y_zero_point
-    return _unary("qlinear_leaky_relu", _leaky, *operands, float(alpha))
+    return _unary(_leaky, *operands, float(alpha))
 
 
 def _leaky(x: jax.Array, alpha: float) -> jax.Array:
@@ -187,10 +186,10 @@ def _leaky(x: jax.Array, alpha: float) -> jax.Array:
 
 
 def _unary(
-    op: str, fn: Callable[..., jax.Array], x: Any, by: Any, zero: Any, y_by: Any, y_zero: Any, *options: float
+    fn: Callable[..., jax.Array], x: Any, by: Any, zero: Any, y_by: Any, y_zero: Any, *options: float
 ) -> jax.Array:
-    data, factor, origin = with_parameters(op, "x", x, by, zero)
-    y_factor, y_origin = parameters(op, "y", y_by, y_zero, data.dtype)
+    data, factor, origin = with_parameters("x", x, by, zero)
+    y_factor, y_origin = parameters("y", y_by, y_zero, data.dtype)
     return _mapped((data, factor, origin, y_factor, y_origin), fn, options)
 
 
@@ -227,11 +226,10 @@ def qlinear_softmax(
     >>> qlinear_softmax(jnp.uint8([[7, 7, 7, 7]]), 0.5, 0, 1 / 256, 0, opset=13).tolist()
     [[64, 64, 64, 64]]
     """
-    op = "qlinear_softmax"
-    data, by, _ = with_parameters(op, "x", x, x_scale, x_zero_point)
-    y_by, zero = parameters(op, "y", y_scale, y_zero_point, data.dtype)
-    first = resolve_axis(op, axis, data.ndim)
-    axes = tuple(range(first, data.ndim)) if integer(op, "opset", opset) < 13 else (first,)
+    data, by, _ = with_parameters("x", x, x_scale, x_zero_point)
+    y_by, zero = parameters("y", y_scale, y_zero_point, data.dtype)
+    first = resolve_axis(axis, data.ndim)
+    axes = tuple(range(first, data.ndim)) if integer("opset", opset) < 13 else (first,)
     return _softmax((data, by, y_by, zero), axes)
 
 
@@ -269,21 +267,20 @@ def qlinear_where(
     >>> qlinear_where(jnp.array([True, False]), *one, *two, 0.25, jnp.uint8(3)).tolist()
     [19, 35]
     """
-    op = "qlinear_where"
     chosen = as_traced(condition)
     if chosen.dtype != bool:
-        raise DTypeError(f"{op}: `condition` is {chosen.dtype.name}; it must be bool")
-    one = with_parameters(op, "x", x, x_scale, x_zero_point)
-    other = with_parameters(op, "y", y, y_scale, y_zero_point)
-    _one_type(op, x=one[0], y=other[0])
-    by, zero = parameters(op, "z", z_scale, z_zero_point, one[0].dtype)
+        raise DTypeError(f"`condition` is {chosen.dtype.name}; it must be bool")
+    one = with_parameters("x", x, x_scale, x_zero_point)
+    other = with_parameters("y", y, y_scale, y_zero_point)
+    _one_type(x=one[0], y=other[0])
+    by, zero = parameters("z", z_scale, z_zero_point, one[0].dtype)
     return _where((chosen, *one, *other, by, zero))
 
 
 @jit_if_concrete
 def _where(operands: tuple[jax.Array, ...]) -> Any:
     chosen, x, x_by, x_zero, y, y_by, y_zero, z_by, z_zero = operands
-    sizes = broadcast("qlinear_where", chosen.shape, x.shape, y.shape)
+    sizes = broadcast(chosen.shape, x.shape, y.shape)
     one = _requantized(dequantized(x, x_by, x_zero), z_by, z_zero)
     other = _requantized(dequantized(y, y_by, y_zero), z_by, z_zero)
     return lax.select(*(broadcast_to(v, sizes) for v in (chosen, one, other)))
@@ -300,17 +297,14 @@ def qlinear_concat(y_scale: Array, y_zero_point: Array, inputs: Sequence[Array],
     >>> qlinear_concat(0.5, jnp.uint8(0), [jnp.uint8([3, 5]), 1.0, 1, jnp.uint8([7]), 0.5, 0], axis=0).tolist()
     [4, 8, 7]
     """
-    op = "qlinear_concat"
     if not inputs or len(inputs) % 3:
-        raise SignatureError(
-            f"{op}: got {amount(len(inputs), 'input')}; each array comes with its scale and zero point"
-        )
-    zero = quantized(op, "y_zero_point", y_zero_point, BYTES)
-    by, zero = parameters(op, "y", y_scale, zero, zero.dtype)
+        raise SignatureError(f"got {amount(len(inputs), 'input')}; each array comes with its scale and zero point")
+    zero = quantized("y_zero_point", y_zero_point, BYTES)
+    by, zero = parameters("y", y_scale, zero, zero.dtype)
     pieces = []
     for i in range(0, len(inputs), 3):
-        data, factor, origin = with_parameters(op, f"inputs[{i}]", *inputs[i : i + 3])
-        zero_point(op, f"inputs[{i}]", data, zero.dtype, "the result")
+        data, factor, origin = with_parameters(f"inputs[{i}]", *inputs[i : i + 3])
+        zero_point(f"inputs[{i}]", data, zero.dtype, "the result")
         pieces.append(_rescaled((data, factor, origin, by, zero)))
     return as_traced(concat(pieces, axis=axis))
 

@@ -43,40 +43,39 @@ def bifurcation_detector(
     >>> tokens.tolist(), int(at)
     ([9, 1, 2, 4], 4)
     """
-    op = "bifurcation_detector"
-    shortest, longest = integer(op, "min_ngram_size", min_ngram_size), integer(op, "max_ngram_size", max_ngram_size)
+    shortest, longest = integer("min_ngram_size", min_ngram_size), integer("max_ngram_size", max_ngram_size)
     if not 1 <= shortest <= longest:
         raise ArgumentError(
-            f"{op}: `min_ngram_size` is {shortest} and `max_ngram_size` {longest}; they must be positive, and in order"
+            f"`min_ngram_size` is {shortest} and `max_ngram_size` {longest}; they must be positive, and in order"
         )
     values = (src_tokens, cur_tokens, prev_suffix_match_idx, pred_tokens)
-    operands = integral(op, **dict(zip(_NAMES, values, strict=True)))
+    operands = integral(**dict(zip(_NAMES, values, strict=True)))
     source, current, start, predicted = operands
     for name, value in zip(_NAMES, operands, strict=True):
         if name != "prev_suffix_match_idx" and value is not None and value.ndim != 1:
-            raise ShapeError(f"{op}: `{name}` of {shape_text(value.shape)} must have one axis")
+            raise ShapeError(f"`{name}` of {shape_text(value.shape)} must have one axis")
     if start.ndim > 1 or start.size != 1:
-        raise ShapeError(f"{op}: `prev_suffix_match_idx` of {shape_text(start.shape)} must be one integer")
+        raise ShapeError(f"`prev_suffix_match_idx` of {shape_text(start.shape)} must be one integer")
     if predicted is None:
         return _detected(operands, shortest, longest, current.shape[0])[:2]
     if not isinstance(start, Tracer) or is_static(prev_suffix_match_idx):
         start_index = int(np.asarray(prev_suffix_match_idx).reshape(()))
-        _check_start(op, start_index, source.shape[0], predicted.shape[0])
+        _check_start(start_index, source.shape[0], predicted.shape[0])
     if size is not None:
-        return _detected(operands, shortest, longest, integer(op, "size", size, least=0))[:2]
+        return _detected(operands, shortest, longest, integer("size", size, least=0))[:2]
     if any(isinstance(value, Tracer) for value in operands):
         problem = "the number of tokens depends on `pred_tokens`, and an operand is traced"
-        raise unbounded(op, problem, "n tokens, cropped or filled up with -1", pred_tokens=predicted)
+        raise unbounded(problem, "n tokens, cropped or filled up with -1", pred_tokens=predicted)
     tokens, next_index, count = _detected(operands, shortest, longest, current.shape[0] + predicted.shape[0])
     return tokens[: int(count)], next_index
 
 
-def _check_start(op: str, start: int, source: Any, predicted: Any) -> None:
+def _check_start(start: int, source: Any, predicted: Any) -> None:
     if isinstance(source, int) and not 0 <= start <= source:
-        raise ArgumentError(f"{op}: `prev_suffix_match_idx` is {start}; it must be from 0 to {source}")
+        raise ArgumentError(f"`prev_suffix_match_idx` is {start}; it must be from 0 to {source}")
     if isinstance(source, int) and isinstance(predicted, int) and predicted != source + 1 - start:
         raise ShapeError(
-            f"{op}: `pred_tokens` has {predicted} tokens; it must have {source + 1 - start}, one more than "
+            f"`pred_tokens` has {predicted} tokens; it must have {source + 1 - start}, one more than "
             f"`src_tokens` from {start} on"
         )
 

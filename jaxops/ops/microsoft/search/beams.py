@@ -84,14 +84,12 @@ def beam_search(
     >>> beam_search(np.array([[3]], np.int32), 4, None, 2, 2, decoder=decoder, n_outputs=1, **ends)[0].tolist()
     [[[3, 4, 5, 6], [3, 4, 5, 7]]]
     """
-    op = "beam_search"
-    decoders.check_cut(op)
+    decoders.check_cut()
     ids, mask = array(input_ids), None if attention_mask is None else array(attention_mask)
-    processor = 0 if logits_processor is None else integer(op, "logits_processor", logits_processor)
+    processor = 0 if logits_processor is None else integer("logits_processor", logits_processor)
     if decoder_input_ids is not None or processor:
-        raise UnsupportedError(f"{op}: `decoder_input_ids` and `logits_processor` are for Whisper's search only")
+        raise UnsupportedError("`decoder_input_ids` and `logits_processor` are for Whisper's search only")
     settings = search(
-        op,
         masks=(repetition_penalty, vocab_mask, prefix_vocab_mask),
         beams=(num_beams, num_return_sequences),
         ends=(eos_token_id, pad_token_id),
@@ -102,30 +100,30 @@ def beam_search(
         size=vocab_size,
     )
     beams, pad = settings.options.beams, settings.options.rules.pad
-    decoders.check_ids(op, ids, mask)
+    decoders.check_ids(ids, mask)
     batch, rows = ids.shape[0], np.repeat(np.arange(ids.shape[0]), beams)
-    kind = integer(op, "model_type", model_type)
+    kind = integer("model_type", model_type)
     if kind not in (0, 1) or (encoder is None) == bool(kind):
         raise ArgumentError(
-            f"{op}: `model_type` is {kind}, {'without' if encoder is None else 'with'} an `encoder`; it must be 0 for "
+            f"`model_type` is {kind}, {'without' if encoder is None else 'with'} an `encoder`; it must be 0 for "
             "a decoder alone, or 1 for one with an encoder"
         )
     if kind == 0:
-        most = decoders.last_length(op, max_length, ids.shape[1])
+        most = decoders.last_length(max_length, ids.shape[1])
         many = decoders.of_rows(ids, rows, 0)
         prompt = decoders.prompt(many, mask if mask is None else decoders.of_rows(mask, rows, 0), pad)
-        run: Any = decoders.decoding(op, decoder, init_decoder, prompt)
+        run: Any = decoders.decoding(decoder, init_decoder, prompt)
         begin, logits = prompt.tokens, run.start(prompt)
     else:
-        start = integer(op, "decoder_start_token_id", decoder_start_token_id)
+        start = integer("decoder_start_token_id", decoder_start_token_id)
         if start < 0:
-            raise ArgumentError(f"{op}: `decoder_start_token_id` is {start}; a search with an encoder needs it")
-        most = decoders.last_length(op, max_length, 1)
+            raise ArgumentError(f"`decoder_start_token_id` is {start}; a search with an encoder needs it")
+        most = decoders.last_length(max_length, 1)
         mask = encoded_decoders.mask_of((ids,), pad) if mask is None else mask
         begin = np.full((batch * beams, 1), start, np.int32)
-        run, logits = encoded_decoders.encoded(op, (decoder, encoder), (ids, mask), (mask,), begin[:batch], beams)
+        run, logits = encoded_decoders.encoded((decoder, encoder), (ids, mask), (mask,), begin[:batch], beams)
         logits = run.go_on(begin[:, 0], None, begin, 1) if logits is None else jnp.take(logits, rows, axis=0)
-    return searched(op, run, logits, begin, most, settings, n_outputs)
+    return searched(run, logits, begin, most, settings, n_outputs)
 
 
 class Search(NamedTuple):
@@ -143,7 +141,6 @@ class Search(NamedTuple):
 
 
 def search(
-    op: str,
     *,
     masks: tuple[Any, ...],
     beams: tuple[Any, Any],
@@ -160,29 +157,29 @@ def search(
     beams: the numbers of beams and of results. ends: the tokens eos and pad. rules: those of one operator only.
     Raises ArgumentError for an invalid number of beams or results.
     """
-    k, count = integer(op, "num_beams", beams[0]), integer(op, "num_return_sequences", beams[1])
+    k, count = integer("num_beams", beams[0]), integer("num_return_sequences", beams[1])
     if not 1 <= k <= _MOST_BEAMS or not 1 <= count <= k:
         raise ArgumentError(
-            f"{op}: `num_beams` is {k} and `num_return_sequences` {count}; there must be 1 to {_MOST_BEAMS} "
+            f"`num_beams` is {k} and `num_return_sequences` {count}; there must be 1 to {_MOST_BEAMS} "
             "beams, and 1 to num_beams sequences"
         )
-    every = token_scores.rules_of(op, *ends, min_length, ngram, **rules)
+    every = token_scores.rules_of(*ends, min_length, ngram, **rules)
     return Search(
         token_scores.token_operands_of(*masks),
-        hypotheses.Options(k, flag(op, "early_stopping", early_stopping), every),
+        hypotheses.Options(k, flag("early_stopping", early_stopping), every),
         count,
-        1.0 if length_penalty is None else number(op, "length_penalty", length_penalty),
-        integer(op, "vocab_size", size),
+        1.0 if length_penalty is None else number("length_penalty", length_penalty),
+        integer("vocab_size", size),
     )
 
 
-def searched(op: str, run: Any, logits: Any, begin: Any, most: int, search: Search, n_outputs: int) -> tuple[Any, ...]:
+def searched(run: Any, logits: Any, begin: Any, most: int, search: Search, n_outputs: int) -> tuple[Any, ...]:
     """Returns the results of a search after its first logits (B·K, V). begin: the first tokens (B·K, S)."""
     token_operands, options, count, penalty, size = search
     length, batch = begin.shape[1], begin.shape[0] // options.beams
     beams = hypotheses.first_beams(as_traced(decoders.filled((begin,), most, options.rules.pad)), batch, options)
-    logits = counted_logits(op, logits, size)
-    token_scores.check(op, token_operands, batch, logits.shape[1])
+    logits = counted_logits(logits, size)
+    token_scores.check(token_operands, batch, logits.shape[1])
     steps: list[Any] = []
     end = length
     for position in range(length, most):
@@ -196,10 +193,10 @@ def searched(op: str, run: Any, logits: Any, begin: Any, most: int, search: Sear
         # As in onnxruntime, a single beam keeps its own caches, also after its search is done.
         chosen = None if options.beams == 1 else decoders.known_tokens(origins)
         following = decoders.known_tokens(tokens), chosen, beams.sequences, end
-        logits = counted_logits(op, run.go_on(*following), size)
+        logits = counted_logits(run.go_on(*following), size)
     sequences, its_scores = hypotheses.results((*beams, _power(end, penalty)), count)
-    sequences = assert_sizes(op, sequences, (batch, count, most), np.int32)
-    its_scores = assert_sizes(op, its_scores, (batch, count), np.float32)
+    sequences = assert_sizes(sequences, (batch, count, most), np.int32)
+    its_scores = assert_sizes(its_scores, (batch, count), np.float32)
     if n_outputs < 3:
         return sequences, its_scores
     nothing = [jnp.zeros_like(steps[0])] * (most - length - len(steps))
@@ -207,11 +204,11 @@ def searched(op: str, run: Any, logits: Any, begin: Any, most: int, search: Sear
     return sequences, its_scores, everything
 
 
-def number(op: str, operand: str, value: Any) -> float:
+def number(operand: str, value: Any) -> float:
     """Returns a static number. Raises ShapeError for several numbers."""
-    values = known(op, operand, value)
+    values = known(operand, value)
     if values.size != 1:
-        raise ShapeError(f"{op}: `{operand}` of {shape_text(values.shape)} must be one number")
+        raise ShapeError(f"`{operand}` of {shape_text(values.shape)} must be one number")
     return float(values.reshape(()))
 
 

@@ -24,7 +24,6 @@ def mask_of(operands: tuple[Any], pad: int) -> Any:
 class Encoded:
     """The calls of a decoder, and the arrays that it reads."""
 
-    op: str
     decoder: Any
     before: list[Any]
     grown: list[Any]
@@ -43,14 +42,14 @@ class Encoded:
         outputs = self.decoder(ids, *self.before, *self.grown, *self.crossed)
         if not isinstance(outputs, Sequence) or len(outputs) != 1 + len(self.grown):
             raise SignatureError(
-                f"{self.op}: the decoder has {len(self.grown)} caches of its own; it must return the logits and these"
+                f"the decoder has {len(self.grown)} caches of its own; it must return the logits and these"
             )
         self.grown = [as_traced(cache) for cache in outputs[1:]]
-        return last_logits(self.op, outputs[0], ids)
+        return last_logits(outputs[0], ids)
 
 
 def encoded(
-    op: str, pair: tuple[Any, Any], encoder_inputs: tuple[Any, ...], masks: tuple[Any, ...], starts: Any, beams: int
+    pair: tuple[Any, Any], encoder_inputs: tuple[Any, ...], masks: tuple[Any, ...], starts: Any, beams: int
 ) -> tuple[Encoded, Any]:
     """Returns a decoder before its first token, and the logits (B, V) if the encoder returns them, else None.
 
@@ -61,12 +60,12 @@ def encoded(
     takes = [getattr(fn, "inputs", None) for fn in pair]
     if takes[0] is None or takes[1] is None:
         raise ArgumentError(
-            f"{op}: `decoder` and `encoder` need an attribute `inputs`: values with a shape and a dtype, "
+            "`decoder` and `encoder` need an attribute `inputs`: values with a shape and a dtype, "
             "as a model's graph has them"
         )
     batch, old = starts.shape[0], len(takes[1]) == len(encoder_inputs) + 1
     outputs = [as_traced(x) for x in encoder(*encoder_inputs, *([starts] if old else []))]
-    logits = last_logits(op, outputs[0], starts) if old else None
+    logits = last_logits(outputs[0], starts) if old else None
     states = outputs[1:2] if old else []
     caches = outputs[2:] if old else outputs
     # In the first form, half of the caches are the decoder's own; the second form has only the encoder's.
@@ -76,7 +75,7 @@ def encoded(
     if not crossed or first not in (least, least + 1) or (first > least and not states):
         before = f"{', a mask' if masks else ''}{', states' if states else ''}"
         raise ShapeError(
-            f"{op}: `encoder` returns {len(outputs)} values, and `decoder` takes {len(takes[0])}; it must take tokens"
+            f"`encoder` returns {len(outputs)} values, and `decoder` takes {len(takes[0])}; it must take tokens"
             f"{before}, and twice the {len(crossed)} caches of the encoder"
         )
     rows = np.repeat(np.arange(batch), beams)
@@ -85,7 +84,7 @@ def encoded(
             sizes = () if value.shape is None else value.shape
             if len(sizes) != 4 or not all(type(sizes[k]) is int for k in (1, 3)):
                 raise ShapeError(
-                    f"{op}: input {position} of `decoder`, a cache, must be (batch, heads, past, head size) with "
+                    f"input {position} of `decoder`, a cache, must be (batch, heads, past, head size) with "
                     f"numbers for heads and head size, but is {shape_text(sizes)}"
                 )
             caches_of_decoder.append(jnp.zeros((batch, sizes[1], 0, sizes[3]), value.dtype))
@@ -93,4 +92,4 @@ def encoded(
     before = expand([*(known_tokens(mask) for mask in masks), *(states if first > least else [])])
     shape = takes[0][0].shape
     takes_all = shape is not None and shape[1] != 1
-    return Encoded(op, decoder, before, expand(caches_of_decoder), expand(crossed), takes_all), logits
+    return Encoded(decoder, before, expand(caches_of_decoder), expand(crossed), takes_all), logits

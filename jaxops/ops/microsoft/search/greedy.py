@@ -69,31 +69,29 @@ def greedy_search(
     >>> greedy_search(np.array([[3, 4]], np.int32), 6, decoder=decoder, eos_token_id=6, pad_token_id=0).tolist()
     [[3, 4, 5, 0, 0, 0]]
     """
-    op = "greedy_search"
-    decoders.check_cut(op)
+    decoders.check_cut()
     ids = array(input_ids)
-    check_gpt(op, model_type, encoder)
+    check_gpt(model_type, encoder)
     token_operands = token_scores.token_operands_of(repetition_penalty, vocab_mask, prefix_vocab_mask)
-    rules = token_scores.rules_of(op, eos_token_id, pad_token_id, min_length, no_repeat_ngram_size)
-    size = integer(op, "vocab_size", vocab_size)
+    rules = token_scores.rules_of(eos_token_id, pad_token_id, min_length, no_repeat_ngram_size)
+    size = integer("vocab_size", vocab_size)
     mask = None if attention_mask is None else array(attention_mask)
-    decoders.check_ids(op, ids, mask)
-    most = decoders.last_length(op, max_length, ids.shape[1])
-    choose = partial(_likeliest, op, token_operands, rules, size)
-    return searched(op, ids, mask, most, (decoder, init_decoder), rules, choose)
+    decoders.check_ids(ids, mask)
+    most = decoders.last_length(max_length, ids.shape[1])
+    choose = partial(_likeliest, token_operands, rules, size)
+    return searched(ids, mask, most, (decoder, init_decoder), rules, choose)
 
 
-def check_gpt(op: str, model_type: Any, encoder: Any) -> None:
+def check_gpt(model_type: Any, encoder: Any) -> None:
     """Raises UnsupportedError for a search with an encoder."""
-    if integer(op, "model_type", model_type) or encoder is not None:
+    if integer("model_type", model_type) or encoder is not None:
         raise UnsupportedError(
-            f"{op}: `model_type` is {model_type}{'' if encoder is None else ', and there is an `encoder`'}; it must be "
+            f"`model_type` is {model_type}{'' if encoder is None else ', and there is an `encoder`'}; it must be "
             "0, a decoder alone; onnxruntime supports no other kind either"
         )
 
 
 def searched(
-    op: str,
     ids: Any,
     mask: Any,
     most: int,
@@ -106,7 +104,7 @@ def searched(
     choose: (logits, sequences, their length, True in the first step) → the next tokens (B,).
     """
     prompt = decoders.prompt(ids, mask, rules.pad)
-    run = decoders.decoding(op, *pair, prompt)
+    run = decoders.decoding(*pair, prompt)
     batch, length = ids.shape
     sequences = as_traced(decoders.filled((ids,), most, rules.pad))
     ended = jnp.zeros(batch, bool)
@@ -117,7 +115,7 @@ def searched(
         if position + 1 == most or (not isinstance(ended, Tracer) and bool(ended.all())):
             break
         logits = run.go_on(decoders.known_tokens(tokens))
-    return assert_sizes(op, sequences, (batch, most), np.int32)
+    return assert_sizes(sequences, (batch, most), np.int32)
 
 
 @jit_if_concrete
@@ -128,15 +126,14 @@ def _appended(operands: tuple[Any, Any, Any, Any], eos: int, pad: int) -> tuple[
     return lax.dynamic_update_slice(sequences, tokens[:, None], (np.int32(0), position)), tokens, ended
 
 
-def counted_logits(op: str, logits: Any, size: int) -> Any:
+def counted_logits(logits: Any, size: int) -> Any:
     """Returns the first `size` logits of each row, or all if size is 0 or less."""
     if size > logits.shape[1]:
-        raise ArgumentError(f"{op}: `vocab_size` is {size}, but the decoder gives {logits.shape[1]} logits")
+        raise ArgumentError(f"`vocab_size` is {size}, but the decoder gives {logits.shape[1]} logits")
     return logits[:, :size] if size > 0 else logits
 
 
 def _likeliest(
-    op: str,
     token_operands: token_scores.TokenOperands,
     rules: token_scores.Rules,
     size: int,
@@ -145,9 +142,9 @@ def _likeliest(
     length: Any,
     first: bool,
 ) -> Any:
-    logits = counted_logits(op, logits, size)
+    logits = counted_logits(logits, size)
     if first:
-        token_scores.check(op, token_operands, *logits.shape)
+        token_scores.check(token_operands, *logits.shape)
     token_operands = token_operands if first else token_operands._replace(prefix_vocab_mask=None)
     return _argmax((logits, sequences, length, *token_operands), rules)
 

@@ -78,29 +78,27 @@ def sampling(
     >>> sampling(np.array([[3, 4]], np.int32), 6, decoder=decoder, top_p=0.9, **ends).tolist()
     [[3, 4, 5, 0, 0, 0]]
     """
-    op = "sampling"
-    decoders.check_cut(op)
+    decoders.check_cut()
     ids, mask = array(input_ids), None if attention_mask is None else array(attention_mask)
-    check_gpt(op, model_type, encoder)
+    check_gpt(model_type, encoder)
     if n_outputs > 1:
-        raise UnsupportedError(f"{op}: the output `filtered_logits` is not supported, as in onnxruntime")
+        raise UnsupportedError("the output `filtered_logits` is not supported, as in onnxruntime")
     masks = (repetition_penalty, vocab_mask, prefix_vocab_mask, presence_mask)
     token_operands = token_scores.token_operands_of(*masks)
     numbers = {"temperature": float(temperature) if temperature > 0 else 1.0, "presence": float(presence_penalty)}
-    rules = token_scores.rules_of(op, eos_token_id, pad_token_id, min_length, no_repeat_ngram_size, **numbers)
-    keep = integer(op, "min_tokens_to_keep", min_tokens_to_keep, least=0)
-    chosen = _Filter(float(top_p), float(filter_value), keep, flag(op, "custom", custom))
+    rules = token_scores.rules_of(eos_token_id, pad_token_id, min_length, no_repeat_ngram_size, **numbers)
+    keep = integer("min_tokens_to_keep", min_tokens_to_keep, least=0)
+    chosen = _Filter(float(top_p), float(filter_value), keep, flag("custom", custom))
     start = np.zeros((), np.int32) if seed is None else array(seed)
     if start.size != 1:
-        raise ShapeError(f"{op}: `seed` of {shape_text(start.shape)} must be one integer")
-    decoders.check_ids(op, ids, mask)
-    most = decoders.last_length(op, max_length, ids.shape[1])
-    choose = partial(_drawn, op, token_operands, rules, chosen, integer(op, "vocab_size", vocab_size), start)
-    return searched(op, ids, mask, most, (decoder, init_decoder), rules, choose)
+        raise ShapeError(f"`seed` of {shape_text(start.shape)} must be one integer")
+    decoders.check_ids(ids, mask)
+    most = decoders.last_length(max_length, ids.shape[1])
+    choose = partial(_drawn, token_operands, rules, chosen, integer("vocab_size", vocab_size), start)
+    return searched(ids, mask, most, (decoder, init_decoder), rules, choose)
 
 
 def _drawn(
-    op: str,
     token_operands: token_scores.TokenOperands,
     rules: token_scores.Rules,
     chosen: _Filter,
@@ -111,9 +109,9 @@ def _drawn(
     length: Any,
     first: bool,
 ) -> Any:
-    logits = counted_logits(op, logits, size)
+    logits = counted_logits(logits, size)
     if first:
-        token_scores.check(op, token_operands, *logits.shape)
+        token_scores.check(token_operands, *logits.shape)
     token_operands = token_operands if first else token_operands._replace(prefix_vocab_mask=None)
     return _categorical((logits, sequences, length, seed, *token_operands), rules, chosen)
 

@@ -39,36 +39,35 @@ class Prompt:
     after: Any
 
 
-def check_cut(op: str) -> None:
+def check_cut() -> None:
     """Raises StaticError if the program may be cut before the search.
 
     The search then runs step by step on known values: one compiled program serves caches of many sizes, and the search
     ends when all sequences have ended.
     """
     if CUTTABLE.get():
-        raise StaticError(f"{op}: the number of steps depends on the tokens")
+        raise StaticError("the number of steps depends on the tokens")
 
 
-def check_ids(op: str, input_ids: Any, attention_mask: Any) -> None:
+def check_ids(input_ids: Any, attention_mask: Any) -> None:
     """Raises ShapeError or DTypeError for a prompt that is not int32 (B, S), or a mask of another shape."""
     for name, value in (("input_ids", input_ids), ("attention_mask", attention_mask)):
         if value is not None and value.dtype != np.int32:
-            raise DTypeError(f"{op}: `{name}` must be int32, got {describe(value)}")
+            raise DTypeError(f"`{name}` must be int32, got {describe(value)}")
     if input_ids.ndim != 2 or 0 in input_ids.shape:
-        raise ShapeError(f"{op}: `input_ids` of {shape_text(input_ids.shape)} must be (batch, sequence), and not empty")
+        raise ShapeError(f"`input_ids` of {shape_text(input_ids.shape)} must be (batch, sequence), and not empty")
     if attention_mask is not None:
-        must_fit(op, "attention_mask", attention_mask.shape, input_ids.shape, reason=", the shape of `input_ids`")
+        must_fit("attention_mask", attention_mask.shape, input_ids.shape, reason=", the shape of `input_ids`")
 
 
-def last_length(op: str, max_length: Any, length: Any, operand: str = "input_ids") -> int:
+def last_length(max_length: Any, length: Any, operand: str = "input_ids") -> int:
     """Returns the static length of the sequences that a search returns. operand: the tokens that they begin with."""
-    most = integer(op, "max_length", max_length)
+    most = integer("max_length", max_length)
     if not isinstance(length, int):
-        raise SizeError(f"{op}: the length {length} of `{operand}` must be a number, as each step is traced", length)
+        raise SizeError(f"the length {length} of `{operand}` must be a number, as each step is traced", length)
     if not length < most <= _LONGEST:
         raise ArgumentError(
-            f"{op}: `max_length` is {most}; it must be more than the {length} tokens of `{operand}`, and at most "
-            f"{_LONGEST}"
+            f"`max_length` is {most}; it must be more than the {length} tokens of `{operand}`, and at most {_LONGEST}"
         )
     return most
 
@@ -100,7 +99,6 @@ def _counted(operands: tuple[Any], pad: int) -> tuple[Any, Any, Any]:
 class Decoding:
     """Calls of a decoder, and its state between them. first: the decoder of the prompt."""
 
-    op: str
     decoder: Any
     first: Any
     mask: Any
@@ -124,19 +122,17 @@ class Decoding:
     def _call(self, decoder: Any, tokens: Any, positions: Any) -> Any:
         outputs = decoder(tokens, positions, self.mask, *self.caches)
         if not isinstance(outputs, Sequence) or len(outputs) != 1 + len(self.caches):
-            raise SignatureError(
-                f"{self.op}: the decoder takes {len(self.caches)} caches; it must return the logits and these"
-            )
+            raise SignatureError(f"the decoder takes {len(self.caches)} caches; it must return the logits and these")
         self.caches = [as_traced(cache) for cache in outputs[1:]]
-        return last_logits(self.op, outputs[0], tokens)
+        return last_logits(outputs[0], tokens)
 
 
-def last_logits(op: str, logits: Any, tokens: Any) -> Any:
+def last_logits(logits: Any, tokens: Any) -> Any:
     """Returns the logits (rows, V) after the last of tokens (rows, n). Raises ShapeError for logits of other sizes."""
     logits = as_traced(logits)
     if logits.ndim != 3 or logits.shape[0] != tokens.shape[0] or logits.shape[1] == 0:
         raise ShapeError(
-            f"{op}: the decoder must return logits (batch, sequence, vocabulary) for tokens "
+            f"the decoder must return logits (batch, sequence, vocabulary) for tokens "
             f"{shape_text(tokens.shape)}, got {shape_text(logits.shape)}"
         )
     return _last((logits,))
@@ -154,25 +150,25 @@ def of_rows(x: Any, rows: Any, axis: int) -> Any:
     return np.take(np.asarray(x), np.asarray(rows), axis=axis)
 
 
-def decoding(op: str, decoder: Any, first: Any, prompt: Prompt) -> Decoding:
+def decoding(decoder: Any, first: Any, prompt: Prompt) -> Decoding:
     """Returns a decoder before the prompt, with empty caches."""
     declared = getattr(decoder, "inputs", None)
     if declared is None:
         raise ArgumentError(
-            f"{op}: `decoder` needs an attribute `inputs`: values with a shape and a dtype, as a model's graph has them"
+            "`decoder` needs an attribute `inputs`: values with a shape and a dtype, as a model's graph has them"
         )
     rows, caches = prompt.tokens.shape[0], []
     for position, value in enumerate(declared[_OWN:]):
         shape = value.shape
         if shape is None or len(shape) != 5 or shape[0] != 2 or not all(type(shape[k]) is int for k in (2, 4)):
             raise ShapeError(
-                f"{op}: input {_OWN + position} of `decoder`, a cache, must be (2, batch, heads, past, head size) with "
+                f"input {_OWN + position} of `decoder`, a cache, must be (2, batch, heads, past, head size) with "
                 f"numbers for heads and head size, but is {'of no known shape' if shape is None else shape_text(shape)}"
             )
         caches.append(jnp.zeros((2, rows, shape[2], 0, shape[4]), value.dtype))
     if not caches:
-        raise ShapeError(f"{op}: `decoder` must take tokens, positions, a mask, and at least one cache")
-    return Decoding(op, decoder, first or decoder, known_tokens(prompt.mask), known_tokens(prompt.after), caches)
+        raise ShapeError("`decoder` must take tokens, positions, a mask, and at least one cache")
+    return Decoding(decoder, first or decoder, known_tokens(prompt.mask), known_tokens(prompt.after), caches)
 
 
 def known_tokens(tokens: Any) -> Any:

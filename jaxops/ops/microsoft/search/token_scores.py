@@ -28,13 +28,13 @@ class Rules(NamedTuple):
     times: timestamps.Tokens | None = None
 
 
-def rules_of(op: str, eos: Any, pad: Any, shortest: Any, ngram: Any, **more: Any) -> Rules:
+def rules_of(eos: Any, pad: Any, shortest: Any, ngram: Any, **more: Any) -> Rules:
     """Returns the rules for attributes and operands. more: rules of one operator only."""
     return Rules(
-        integer(op, "eos_token_id", eos),
-        integer(op, "pad_token_id", pad),
-        0 if shortest is None else integer(op, "min_length", shortest),
-        max(integer(op, "no_repeat_ngram_size", ngram), 0),
+        integer("eos_token_id", eos),
+        integer("pad_token_id", pad),
+        0 if shortest is None else integer("min_length", shortest),
+        max(integer("no_repeat_ngram_size", ngram), 0),
         **more,
     )
 
@@ -53,19 +53,19 @@ def token_operands_of(*operands: Any) -> TokenOperands:
     return TokenOperands(*(x if x is None else array(x) for x in operands))
 
 
-def check(op: str, operands: TokenOperands, batch: int, size: int) -> None:
+def check(operands: TokenOperands, batch: int, size: int) -> None:
     """Raises ShapeError for a mask that does not fit, ArgumentError for a penalty that is not positive."""
     shapes = {name: None if x is None else x.shape for name, x in operands._asdict().items()}
-    must_fit(op, "vocab_mask", shapes["vocab_mask"], (size,))
-    must_fit(op, "prefix_vocab_mask", shapes["prefix_vocab_mask"], (batch, size))
-    must_fit(op, "presence_mask", shapes["presence_mask"], (batch, size))
+    must_fit("vocab_mask", shapes["vocab_mask"], (size,))
+    must_fit("prefix_vocab_mask", shapes["prefix_vocab_mask"], (batch, size))
+    must_fit("presence_mask", shapes["presence_mask"], (batch, size))
     penalty = operands.repetition_penalty
     if penalty is None:
         return
     if penalty.size != 1:
-        raise ShapeError(f"{op}: `repetition_penalty` of {shape_text(penalty.shape)} must be one number")
+        raise ShapeError(f"`repetition_penalty` of {shape_text(penalty.shape)} must be one number")
     if not isinstance(penalty, Tracer) and not float(penalty.reshape(())) > 0:
-        raise ArgumentError(f"{op}: `repetition_penalty` is {float(penalty.reshape(()))}; it must be positive")
+        raise ArgumentError(f"`repetition_penalty` is {float(penalty.reshape(()))}; it must be positive")
 
 
 def scored(scores: Any, sequences: Any, length: Any, operands: TokenOperands, rules: Rules) -> Any:

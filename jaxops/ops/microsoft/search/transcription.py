@@ -86,38 +86,34 @@ def whisper_beam_search(
     >>> whisper_beam_search(np.zeros((1, 80, 9), np.float32), 4, decoder_start_token_id=3, **given)[0].tolist()
     [[[3, 4, 5, 6]]]
     """
-    op = "whisper_beam_search"
-    decoders.check_cut(op)
-    if n_outputs > 3 or flag(op, "decoder_output_cross_qk", decoder_output_cross_qk):
+    decoders.check_cut()
+    if n_outputs > 3 or flag("decoder_output_cross_qk", decoder_output_cross_qk):
         raise UnsupportedError(
-            f"{op}: the outputs `cross_qk` and `non_speech_probs` are not computed, as onnxruntime has them only on "
+            "the outputs `cross_qk` and `non_speech_probs` are not computed, as onnxruntime has them only on "
             "GPUs; leave them out, and `decoder_output_cross_qk` 0"
         )
     if attention_mask is not None:
-        raise UnsupportedError(f"{op}: nothing reads `attention_mask`; leave it out")
+        raise UnsupportedError("nothing reads `attention_mask`; leave it out")
     sound = array(input_ids)
     if sound.ndim != 3 or 0 in sound.shape:
-        raise ShapeError(
-            f"{op}: `input_ids` of {shape_text(sound.shape)} must be (batch, bands, frames), and not empty"
-        )
+        raise ShapeError(f"`input_ids` of {shape_text(sound.shape)} must be (batch, bands, frames), and not empty")
     if not jnp.issubdtype(sound.dtype, jnp.floating):
-        raise DTypeError(f"{op}: `input_ids` must be floating, got {describe(sound)}")
-    if integer(op, "model_type", model_type) != 2 or encoder is None:
+        raise DTypeError(f"`input_ids` must be floating, got {describe(sound)}")
+    if integer("model_type", model_type) != 2 or encoder is None:
         raise ArgumentError(
-            f"{op}: `model_type` is {model_type}, {'without' if encoder is None else 'with'} an `encoder`; it must be "
+            f"`model_type` is {model_type}, {'without' if encoder is None else 'with'} an `encoder`; it must be "
             "2, with one"
         )
-    start = integer(op, "decoder_start_token_id", decoder_start_token_id)
-    tokens = _first_tokens(op, sound.shape[0], decoder_input_ids, start)
-    most = decoders.last_length(op, max_length, tokens.shape[1], "decoder_input_ids")
-    processor = 0 if logits_processor is None else integer(op, "logits_processor", logits_processor)
+    start = integer("decoder_start_token_id", decoder_start_token_id)
+    tokens = _first_tokens(sound.shape[0], decoder_input_ids, start)
+    most = decoders.last_length(max_length, tokens.shape[1], "decoder_input_ids")
+    processor = 0 if logits_processor is None else integer("logits_processor", logits_processor)
     if processor < 0:
-        raise ArgumentError(f"{op}: `logits_processor` is {processor}; it must be 0 or more")
-    begin = integer(op, "beginning_timestamp_token_id", beginning_timestamp_token_id)
+        raise ArgumentError(f"`logits_processor` is {processor}; it must be 0 or more")
+    begin = integer("beginning_timestamp_token_id", beginning_timestamp_token_id)
     never_said = (no_timestamps_token_id, start_of_lm_token_id)
     times = timestamps.Tokens(begin, never_said, (start, transcribe_token_id, translate_token_id))
     search = beams.search(
-        op,
         masks=(repetition_penalty, vocab_mask, prefix_vocab_mask),
         beams=(num_beams, num_return_sequences),
         ends=(eos_token_id, pad_token_id),
@@ -126,34 +122,34 @@ def whisper_beam_search(
         early_stopping=early_stopping,
         ngram=no_repeat_ngram_size,
         size=vocab_size,
-        temperature=1.0 if temperature is None else max(beams.number(op, "temperature", temperature), 0.0),
+        temperature=1.0 if temperature is None else max(beams.number("temperature", temperature), 0.0),
         times=times if processor == 1 else None,
     )
     k = search.options.beams
-    run, logits = encoded_decoders.encoded(op, (decoder, encoder), (sound,), (), tokens, k)
+    run, logits = encoded_decoders.encoded((decoder, encoder), (sound,), (), tokens, k)
     if logits is None:
-        raise ShapeError(f"{op}: `encoder` must take the sound and the first tokens, and return logits")
-    size = counted_logits(op, logits, search.size).shape[1]
+        raise ShapeError("`encoder` must take the sound and the first tokens, and return logits")
+    size = counted_logits(logits, search.size).shape[1]
     if processor == 1 and not 0 < begin < size:
         raise ArgumentError(
-            f"{op}: `beginning_timestamp_token_id` is {begin}; with `logits_processor` 1 it must be 1 to {size - 1}"
+            f"`beginning_timestamp_token_id` is {begin}; with `logits_processor` 1 it must be 1 to {size - 1}"
         )
     rows = np.repeat(np.arange(sound.shape[0]), k)
     many = decoders.of_rows(tokens, rows, 0)
-    return beams.searched(op, run, jnp.take(logits, rows, axis=0), many, most, search, n_outputs)
+    return beams.searched(run, jnp.take(logits, rows, axis=0), many, most, search, n_outputs)
 
 
-def _first_tokens(op: str, batch: int, ids: Any, start: int) -> Any:
+def _first_tokens(batch: int, ids: Any, start: int) -> Any:
     """Returns the tokens (B, S) that all sequences begin with."""
     if ids is None:
         if start < 0:
-            raise ArgumentError(f"{op}: `decoder_start_token_id` is {start}; without `decoder_input_ids` it is needed")
+            raise ArgumentError(f"`decoder_start_token_id` is {start}; without `decoder_input_ids` it is needed")
         return np.full((batch, 1), start, np.int32)
     tokens = array(ids)
     if tokens.dtype != np.int32:
-        raise DTypeError(f"{op}: `decoder_input_ids` must be int32, got {describe(tokens)}")
+        raise DTypeError(f"`decoder_input_ids` must be int32, got {describe(tokens)}")
     if tokens.ndim != 2 or tokens.shape[0] != batch or tokens.shape[1] == 0:
         raise ShapeError(
-            f"{op}: `decoder_input_ids` of {shape_text(tokens.shape)} must be ({batch}, sequence), and not empty"
+            f"`decoder_input_ids` of {shape_text(tokens.shape)} must be ({batch}, sequence), and not empty"
         )
     return tokens

@@ -7,23 +7,23 @@ from jaxops.shapes.arithmetic import agree, divided, sizes_fit
 from jaxops.static import Dim, Sizes
 
 
-def head_size(op: str, operand: str, hidden: Dim, heads: int) -> Dim:
+def head_size(operand: str, hidden: Dim, heads: int) -> Dim:
     """The size of a head."""
-    problem = f"{op}: `num_heads` is {heads}; the {hidden} features of `{operand}` must be a multiple of that"
+    problem = f"`num_heads` is {heads}; the {hidden} features of `{operand}` must be a multiple of that"
     if heads < 1 or (isinstance(hidden, int) and hidden % heads):
         raise ArgumentError(problem)
     return divided(problem, hidden, heads)
 
 
 def projections(
-    op: str, input: Sizes, weights: Sizes, bias: Sizes | None, hidden: Sequence[int] | None, heads: int
+    input: Sizes, weights: Sizes, bias: Sizes | None, hidden: Sequence[int] | None, heads: int
 ) -> tuple[int, int]:
     """The features of the queries, which are those of the keys, and of the values.
 
     weights: (Di, D + D + Dv) for an input of Di features. bias: (D + D + Dv,). hidden: D, D and Dv, equal by default.
     """
     problem = (
-        f"{op}: `input` of {shape_text(input)} needs `weights` of ({input[-1]}, D + D + Dv) and a `bias` of "
+        f"`input` of {shape_text(input)} needs `weights` of ({input[-1]}, D + D + Dv) and a `bias` of "
         f"(D + D + Dv,), got {shape_text(weights)} and {None if bias is None else shape_text(bias)}"
     )
     fits = len(weights) == 2 and agree(problem, input[-1], weights[0]) and sizes_fit(problem, bias, weights[1:])
@@ -31,24 +31,22 @@ def projections(
         raise ShapeError(problem)
     if not hidden:
         if weights[1] % 3:
-            raise ShapeError(f"{op}: `weights` of {shape_text(weights)} must have 3 · D columns")
+            raise ShapeError(f"`weights` of {shape_text(weights)} must have 3 · D columns")
         hidden = (weights[1] // 3,) * 3
     if len(hidden) != 3 or hidden[0] != hidden[1] or sum(hidden) != weights[1]:
-        raise ArgumentError(
-            f"{op}: `qkv_hidden_sizes` is {tuple(hidden)}; it must be D, D and Dv whose sum is {weights[1]}"
-        )
+        raise ArgumentError(f"`qkv_hidden_sizes` is {tuple(hidden)}; it must be D, D and Dv whose sum is {weights[1]}")
     for size in (hidden[0], hidden[2]):
-        head_size(op, "weights", size, heads)
+        head_size("weights", size, heads)
     return hidden[0], hidden[2]
 
 
-def mask(op: str, name: str, sizes: Sizes | None, batch: Dim, queries: Dim, keys: Dim | None) -> None:
+def mask(name: str, sizes: Sizes | None, batch: Dim, queries: Dim, keys: Dim | None) -> None:
     """Checks a mask against the kinds of `mask_bias`; keys is None if the length of the past is traced."""
     if sizes is None:
         return
     total = "T" if keys is None else keys
     problem = (
-        f"{op}: `{name}` of {shape_text(sizes)} must be ({batch},), ({2 * batch},), ({3 * batch + 2},), "
+        f"`{name}` of {shape_text(sizes)} must be ({batch},), ({2 * batch},), ({3 * batch + 2},), "
         f"({batch}, {total}), ({batch}, {queries}, {total}) or ({batch}, 1, M, M)"
     )
     square = (batch, 1, *sizes[-1:] * 2)
@@ -68,19 +66,19 @@ def mask(op: str, name: str, sizes: Sizes | None, batch: Dim, queries: Dim, keys
         raise ShapeError(problem)
 
 
-def bias(op: str, sizes: Sizes | None, batch: Dim, heads: Dim, queries: Dim, keys: Dim | None) -> None:
+def bias(sizes: Sizes | None, batch: Dim, heads: Dim, queries: Dim, keys: Dim | None) -> None:
     """Checks `attention_bias`, (1 or B, 1 or N, S, T)."""
     problem = (
-        f"{op}: `attention_bias` of {shape_text(sizes or ())} must be "
+        f"`attention_bias` of {shape_text(sizes or ())} must be "
         f"(1 or {batch}, 1 or {heads}, {queries}, {'T' if keys is None else keys})"
     )
     if not sizes_fit(problem, sizes, *((b, n, queries, keys) for b in (batch, 1) for n in (heads, 1))):
         raise ShapeError(problem)
 
 
-def buffer(op: str, rows: Dim, before: int | None, new: Dim) -> None:
+def buffer(rows: Dim, before: int | None, new: Dim) -> None:
     """Checks that the new tokens fit into a buffer; before is None if it is traced."""
     if isinstance(before, int) and isinstance(rows, int) and isinstance(new, int) and not 0 <= before <= rows - new:
         raise ShapeError(
-            f"{op}: `past_sequence_length` is {before}; a buffer of {rows} rows has no room for {new} more tokens"
+            f"`past_sequence_length` is {before}; a buffer of {rows} rows has no room for {new} more tokens"
         )
