@@ -48,27 +48,6 @@ class JaxopsError(Exception):
         super().add_note(clean(note, keep="\n"))
 
 
-class errors_of:
-    """Names an operator in the errors of jaxops that leave `with` and name none yet.
-
-    >>> with errors_of("pad"):
-    ...     raise ShapeError("`pads` has 3 numbers")
-    Traceback (most recent call last):
-    jaxops.errors.ShapeError: pad: `pads` has 3 numbers
-    """
-
-    def __init__(self, op: str) -> None:
-        """op: the operator; empty for errors whose text is complete."""
-        self.op = op
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        if isinstance(error, JaxopsError) and error.op is None:
-            error.op = self.op
-
-
 class ShapeError(JaxopsError, ValueError):
     """Sizes that do not fit together, or do not fit an attribute.
 
@@ -264,7 +243,7 @@ class OutOfRangeError(JaxopsError, OverflowError):
     >>> import jax.numpy as jnp, jaxops as jo
     >>> jo.add(jnp.arange(3), np.int64(2**40))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    jaxops.errors.OutOfRangeError: the int64 value 1099511627776 does not fit int32, which stands for int64...
+    jaxops.errors.OutOfRangeError: add: the int64 value 1099511627776 does not fit int32, which stands for int64...
     """
 
 

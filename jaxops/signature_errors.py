@@ -9,7 +9,8 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import jax
@@ -25,7 +26,6 @@ from jaxops.errors import (
     SignatureError,
     StaticError,
     describe,
-    errors_of,
     items,
     message,
 )
@@ -67,6 +67,10 @@ def explained(fn: F, *, is_operator: bool = False) -> F:
             if is_operator and error.op is None:
                 error.op = name
             raise
+        except AssertionError as error:
+            if is_operator:
+                error.add_note(f"in the operator {name}")
+            raise
         except _RAW as error:
             with errors_of(name):
                 _check_call(fn, args, named, error)
@@ -77,6 +81,25 @@ def explained(fn: F, *, is_operator: bool = False) -> F:
             raise
 
     return cast(F, call)
+
+
+@contextmanager
+def errors_of(op: str) -> Iterator[None]:
+    """Names an operator in the errors of jaxops that leave `with` and name none yet.
+
+    op: the operator; empty for errors whose text is complete.
+
+    >>> with errors_of("pad"):
+    ...     raise ShapeError("`pads` has 3 numbers")
+    Traceback (most recent call last):
+    jaxops.errors.ShapeError: pad: `pads` has 3 numbers
+    """
+    try:
+        yield
+    except JaxopsError as error:
+        if error.op is None:
+            error.op = op
+        raise
 
 
 def _check_axes(operands: Any, error: RuntimeError) -> None:

@@ -73,12 +73,12 @@ def test_describe_a_tracer():
 def test_message():
     text = errors.message("`shape` is wrong", shape=(2, -2), data=jnp.zeros(4), hint="use another")
     assert text.splitlines() == [
-        "reshape: `shape` is wrong",
+        "`shape` is wrong",
         "  shape   (2, -2)",
         "  data    float32[4]",
         "  hint    use another",
     ]
-    assert errors.message("problem") == "op: problem"
+    assert errors.message("problem") == "problem"
     # A long name does not run into what follows.
     assert errors.message("problem", num_outputs=2).splitlines()[1] == "  num_outputs 2"
 

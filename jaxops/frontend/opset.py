@@ -11,11 +11,12 @@ import numpy as np
 
 from jaxops.attributes import integer
 from jaxops.dtypes import converted, is_float
-from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError, amount, errors_of
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError, amount
 from jaxops.frontend.schema import Formal, Schema, formal_of
 from jaxops.frontend.schema_operator import SchemaOperator
 from jaxops.graph.interpreter import run_node
 from jaxops.graph.nodes import Node
+from jaxops.signature_errors import errors_of
 from jaxops.static import as_array, known
 
 _EMPTY = inspect.Parameter.empty

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxops.errors import errors_of
+from jaxops.signature_errors import errors_of
 from jaxops.static import known
 
 

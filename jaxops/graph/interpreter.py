@@ -22,7 +22,6 @@ from jaxops.errors import (
     UnsupportedError,
     amount,
     describe,
-    errors_of,
     symbols_in,
 )
 from jaxops.graph.bounded_sizes import COUNTED_SIZES, outputs_of
@@ -31,6 +30,7 @@ from jaxops.memory import bounded_operands, bounded_results
 from jaxops.opaque import Deferred
 from jaxops.shown_text import clean
 from jaxops.signature import SHAPE_ONLY
+from jaxops.signature_errors import errors_of
 from jaxops.static import UNKNOWN, StaticValue, Undecided, is_concrete, is_symbolic, tracing
 
 # The exceptions that JAX and Chex raise for an operation that they support for numbers, but not for symbolic sizes.

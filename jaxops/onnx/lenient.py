@@ -16,12 +16,13 @@ import numpy as np
 
 from jaxops.attributes import axis as resolve_axis
 from jaxops.dtypes import as_traced, canonical
-from jaxops.errors import ShapeError, UnsupportedError, errors_of
+from jaxops.errors import ShapeError, UnsupportedError
 from jaxops.frontend.schema import Formal
 from jaxops.frontend.versions import newest
 from jaxops.onnx.registry import Operator, adapters, find
 from jaxops.onnx.schemas import later_schemas, newest_opset, versions
 from jaxops.signature import choices
+from jaxops.signature_errors import errors_of
 
 # Optimizers write these operators into models of any opset. They mean the first version of the standard, …
 _EARLY = {"LayerNormalization", "MeanVarianceNormalization", "ThresholdedRelu"}

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from jaxops.compiler.part_of_program import as_one_operation, may_be_one_operation
-from jaxops.errors import BOTH_BRANCHES, ShapeError, SignatureError, UnboundedError, describe, errors_of
+from jaxops.errors import BOTH_BRANCHES, ShapeError, SignatureError, UnboundedError, describe
 from jaxops.graph.data_dependence import inputs_that_size
 from jaxops.graph.interpreter import is_long
 from jaxops.graph.liveness import Parts
@@ -24,7 +24,7 @@ from jaxops.runtime.host_part import HostParts
 from jaxops.runtime.parameter_values import matched
 from jaxops.runtime.specialized_pair import Pair, specialize
 from jaxops.runtime.x64 import in_64_bits, is_on, x64_on
-from jaxops.signature_errors import check_key
+from jaxops.signature_errors import check_key, errors_of
 from jaxops.static import Tracer, tracing
 
 # A call in a user's `jit` warns if it makes more than this many bytes of weights constants of the program.

@@ -12,10 +12,11 @@ import numpy as np
 from jaxops import ops
 from jaxops.attributes import axis as resolve_axis
 from jaxops.dtypes import is_float
-from jaxops.errors import AxisError, DTypeError, ShapeError, errors_of, shape_text
+from jaxops.errors import AxisError, DTypeError, ShapeError, shape_text
 from jaxops.onnx.registry import version
 from jaxops.shapes.arithmetic import agree, must_agree
 from jaxops.signature import Static
+from jaxops.signature_errors import errors_of
 from jaxops.static import Array, Sizes, array
 
 

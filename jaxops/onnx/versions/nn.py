@@ -7,13 +7,14 @@ import numpy as np
 
 from jaxops import ops
 from jaxops.dtypes import as_traced
-from jaxops.errors import SignatureError, errors_of
+from jaxops.errors import SignatureError
 from jaxops.onnx.registry import version
 from jaxops.onnx.schemas import element_type
 from jaxops.onnx.versions.tensor import nonnegative
 from jaxops.shapes.nn import normalization as sizes_of
 from jaxops.shapes.nn.windows import AutoPad
 from jaxops.signature import RunningMean, RunningVar, SizesKept, Static, like
+from jaxops.signature_errors import errors_of
 from jaxops.static import Array, Ints, array
 
 

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from jaxops import ops
 from jaxops.attributes import flag
-from jaxops.errors import errors_of
 from jaxops.onnx.registry import version
 from jaxops.signature import like
+from jaxops.signature_errors import errors_of
 
 
 @version("RNN", 1)

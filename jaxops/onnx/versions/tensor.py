@@ -7,13 +7,14 @@ import numpy as np
 
 from jaxops import ops
 from jaxops.attributes import axis as resolve_axis, whole_numbers
-from jaxops.errors import ArgumentError, AxisError, ShapeError, SignatureError, amount, errors_of, shape_text
+from jaxops.errors import ArgumentError, AxisError, ShapeError, SignatureError, amount, shape_text
 from jaxops.onnx.registry import version
 from jaxops.ops.tensor.grids import GridMode
 from jaxops.ops.tensor.resizing import NearestMode
 from jaxops.shapes.arithmetic import agree
 from jaxops.shapes.tensor import splitting as sizes_of
 from jaxops.signature import Static, StaticInts, StaticNumbers, like, operator
+from jaxops.signature_errors import errors_of
 from jaxops.static import Array, Ints, array, known
 
 
@@ -30,9 +31,9 @@ def nonnegative(op: str, name: str, values: Any) -> None:
 def _even_split(input: Array, split: Any, axis: int, n_outputs: int) -> tuple[Array, ...]:
     """Splits as before opset 18: without lengths, the axis must divide evenly."""
     if split is None:
+        count = _counted(n_outputs)
         with errors_of("split"):
-            size = array(input).shape[resolve_axis(axis, array(input).ndim)]
-        split = sizes_of.equal_chunks(size, _counted(n_outputs))
+            split = sizes_of.equal_chunks(array(input).shape[resolve_axis(axis, array(input).ndim)], count)
     return _listed_split(input, split, axis, n_outputs)
 
 

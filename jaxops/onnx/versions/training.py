@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxops.dtypes import floating
-from jaxops.errors import SignatureError, amount, errors_of
+from jaxops.errors import SignatureError, amount
 from jaxops.onnx.registry import version
 from jaxops.signature import Subgraph
+from jaxops.signature_errors import errors_of
 from jaxops.static import Array
 
 

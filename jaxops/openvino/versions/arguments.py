@@ -7,7 +7,8 @@ import numpy as np
 
 from jaxops import ops
 from jaxops.attributes import axis as axis_of
-from jaxops.errors import ArgumentError, ShapeError, amount, errors_of, shape_text
+from jaxops.errors import ArgumentError, ShapeError, amount, shape_text
+from jaxops.signature_errors import errors_of
 from jaxops.static import array, is_symbolic, known
 
 AutoBroadcast: TypeAlias = Literal["none", "numpy", "pdpd"]

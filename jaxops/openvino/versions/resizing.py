@@ -8,12 +8,13 @@ import numpy as np
 from jaxops import ops
 from jaxops.attributes import integer
 from jaxops.dtypes import is_float
-from jaxops.errors import ArgumentError, ShapeError, amount, errors_of
+from jaxops.errors import ArgumentError, ShapeError, amount
 from jaxops.openvino.registry import version
 from jaxops.openvino.versions.arguments import resolve_axis, vector
 from jaxops.ops.common.interpolation_weights import Coordinates, Nearest, ResizedAxis, Sampling, some_axis_shrinks
 from jaxops.ops.common.symbolic_floats import scaled
 from jaxops.signature import Static, like
+from jaxops.signature_errors import errors_of
 from jaxops.static import Array, array
 
 # Is added to a product in float32 that may lie just below a whole number, before it is rounded down to a size.
@@ -44,9 +45,9 @@ def interpolate_11(
             f"Interpolate: `sizes` or `scales` has {amount(len(numbers), 'number')}; it must have {len(chosen)}, "
             "one per axis"
         )
-    return _resized(
-        x, [_axis(x, axis, n, shape_calculation_mode) for axis, n in zip(chosen, numbers, strict=True)], how
-    )
+    plan = [_axis(x, axis, n, shape_calculation_mode) for axis, n in zip(chosen, numbers, strict=True)]
+    with errors_of("interpolate"):
+        return _resized(x, plan, how)
 
 
 @version("Interpolate", 4, of=ops.resize)

@@ -13,6 +13,7 @@ from jaxops.openvino.versions.arguments import resolve_axis, single, vector
 from jaxops.shapes.arithmetic import equal
 from jaxops.shapes.tensor.splitting import equal_chunks
 from jaxops.signature import ElementType, ShapeOnly, Static
+from jaxops.signature_errors import errors_of
 from jaxops.static import Array, Dim, array, is_symbolic
 
 
@@ -90,7 +91,9 @@ def split(data: Array, axis: Static, *, num_splits: int) -> tuple[Array, ...]:
     along = resolve_axis("Split", single("Split", "axis", axis), x.ndim)
     if num_splits < 1:
         raise ArgumentError(f"Split: `num_splits` is {num_splits}; it must be at least 1")
-    return ops.split(x, equal_chunks(x.shape[along], num_splits), axis=along)
+    with errors_of("split"):
+        chunks = equal_chunks(x.shape[along], num_splits)
+    return ops.split(x, chunks, axis=along)
 
 
 version("VariadicSplit", 1)(ops.variadic_split)

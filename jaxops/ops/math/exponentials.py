@@ -12,6 +12,7 @@ from jaxops.dtypes import floating
 from jaxops.ops.common.elementwise import one_of_kind, unary
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.signature import Traits, operator
+from jaxops.signature_errors import errors_of
 from jaxops.static import A, Array
 
 TRAITS = Traits(foldable=True)
@@ -75,4 +76,5 @@ def erf(input: Array) -> jax.Array:
 @operator(foldable=False, kind="activation")
 def erfc(x: Array) -> jax.Array:
     """1 - erf(x), exact where erf(x) is near 1. Not an operator of ONNX: some converters write it into their files."""
-    return lax.erfc(*floating(x=x))
+    with errors_of("erfc"):
+        return lax.erfc(*floating(x=x))

@@ -19,13 +19,13 @@ from jaxops.compiler.padded.growth import check_growth
 from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
 from jaxops.dtypes import as_traced, canonical, is_float
-from jaxops.errors import JaxopsError, ModelError, ShapeError, SignatureError, amount, errors_of
+from jaxops.errors import JaxopsError, ModelError, ShapeError, SignatureError, amount
 from jaxops.graph.nodes import Graph, Value
 from jaxops.progress import progress, step
 from jaxops.runtime.arguments import to_operand
 from jaxops.runtime.prepared_params import PreparedParams, prepared, run_prepared
 from jaxops.runtime.x64 import in_64_bits, is_on, under_its_x64, x64_on
-from jaxops.signature_errors import explained
+from jaxops.signature_errors import errors_of, explained
 from jaxops.static import Dim, Undecided, symbolic_shape
 from jaxops.tools.generate.cache_inputs import Cache, check_batch, find_caches, is_circular, windows_of
 from jaxops.tools.generate.needed_sizes import numbers_needed
@@ -384,8 +384,7 @@ def decoder(model: Decodable, cache: Mapping[str, str] | None = None, *, length:
     length: the largest number of tokens, prompt included; also the size of caches that are written in place.
     `step.prepare(params)` computes once what depends on the parameters alone; files in float16, and those with
     DequantizeLinear, need it.
-    Raises ModelError if the model has no cache, or one that does not grow, SignatureError for a name that it does not
-    have.
+    Raises ModelError if the model has no cache, or one that does not grow, SignatureError for an unknown name.
 
     >>> import jaxops.onnx
     >>> model = jaxops.onnx.load("notebooks/verses.onnx")

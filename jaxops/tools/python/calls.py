@@ -43,7 +43,7 @@ _PUBLIC = {
 # An operator of files that the standard never had.
 _PUBLIC[erfc] = "jax.lax.erfc"
 # Functions that convert the operand at this position to an array; a placeholder counts as an array.
-_CONVERSIONS = {array: 0, as_traced: 0, static_array: 0, known: 2}
+_CONVERSIONS = {array: 0, as_traced: 0, static_array: 0, known: 1}
 
 
 @dataclass(frozen=True, eq=False)

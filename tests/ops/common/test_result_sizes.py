@@ -45,8 +45,9 @@ def test_an_operator_that_is_wrong_is_found(op, fault, match, run, monkeypatch):
     right = getattr(lax, name)
     monkeypatch.setattr(lax, name, lambda *args, **named: jax.tree.map(fault, right(*args, **named)))
     jax.clear_caches()
-    with pytest.raises(AssertionError, match=rf"Chex.*{match}.*\[{op}\]"):
+    with pytest.raises(AssertionError, match=rf"Chex.*{match}") as error:
         run(CALLS[op][0])(X)
+    assert f"in the operator {op}" in error.value.__notes__
     jax.clear_caches()
 
 
@@ -67,7 +68,7 @@ def test_a_second_call_asserts_nothing(op, monkeypatch):
 def test_sizes_that_cannot_be_compared_are_no_assertion():
     b, s = symbolic_shape("b, s")
     y = jax.ShapeDtypeStruct((b, 3), np.float32)
-    with pytest.raises(SizeError, match=r"relu: the result has the sizes \(b, 3\), expected \(s, 3\): b and s must be"):
+    with pytest.raises(SizeError, match=r"the result has the sizes \(b, 3\), expected \(s, 3\): b and s must be"):
         assert_sizes(y, (s, 3), np.float32)
     for sizes in ((b, 4), (b + 1, 3), (b,)):
         with pytest.raises(AssertionError, match=r"Chex.*assert_shape.*\[relu\]"):

@@ -172,7 +172,7 @@ ERRORS = [
     (lambda: ops.sequence_at(A, 0), DTypeError, "must be a sequence .*, got ndarray"),
     (lambda: jax.jit(lambda i: ops.sequence_at([A], i))(0), StaticError, "sequence_at: `position` must be known"),
     (lambda: ops.split_to_sequence(X, 0), ArgumentError, "`split` is 0; the length of a piece must be at least 1"),
-    (lambda: ops.split_to_sequence(X, [1, 2]), ShapeError, "split: "),
+    (lambda: ops.split_to_sequence(X, [1, 2]), ShapeError, "split_to_sequence: lengths"),
     (lambda: ops.split_to_sequence(X, axis=2), AxisError, "split_to_sequence: `axis` is 2"),
     (lambda: ops.split_to_sequence(X, keepdims=2), ArgumentError, "`keepdims` is 2"),
     (

@@ -22,7 +22,7 @@ def test_concat():
     assert concatenated_sizes([(b, 3), (b, 4), (b, 0)], 1) == (b, 7)
     for other in ((2,), (3, 3), (2, 3, 1), (b, 3)):
         with pytest.raises(
-            ShapeError, match=r"concat: operand 1 of .* does not fit operand 0 of \(2, 3\); .* only along axis 1"
+            ShapeError, match=r"operand 1 of .* does not fit operand 0 of \(2, 3\); .* only along axis 1"
         ):
             concatenated_sizes([(2, 3), other], 1)
 

@@ -302,9 +302,7 @@ def test_slice_range_symbolic(size, start, end, step, result):
 @pytest.mark.parametrize(("start", "end"), [(0, b - 3), (b - 3, END)])
 def test_slice_range_undecided(start, end):
     # Of b = 2 the bound -1 would count from the end.
-    with pytest.raises(
-        ShapeError, match=r".* from the start of an axis of size b for some sizes, and from its end"
-    ):
+    with pytest.raises(ShapeError, match=r".* from the start of an axis of size b for some sizes, and from its end"):
         slicing.slice_range(b, start, end, 1)
     with pytest.raises(ShapeError, match=r"fix 'b' when exporting or loading|export with sizes=\{'b': "):
         slicing.slice_range(b, start, end, 1)
