@@ -1,8 +1,10 @@
 """Exception classes and the layout of messages."""
 
 import inspect
+import pickle
 import re
 import tomllib
+from contextlib import ExitStack
 from pathlib import Path
 
 import jax
@@ -10,7 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxops as jo
 from jaxops import JaxopsError, errors
+from jaxops.signature_errors import errors_of
+
+X = np.ones((2, 3), np.float32)
 
 BUILTINS = {
     "ShapeError": (ValueError,),
@@ -81,6 +87,49 @@ def test_message():
     assert errors.message("problem") == "problem"
     # A long name does not run into what follows.
     assert errors.message("problem", num_outputs=2).splitlines()[1] == "  num_outputs 2"
+
+
+def of_call(call):
+    """The error that a call raises."""
+    with pytest.raises(JaxopsError) as caught:
+        call()
+    return caught.value
+
+
+NAMED = {
+    "slice": lambda: jo.slice(np.zeros(3), (0,), (1, 2)),  # by its own check
+    "squeeze": lambda: jo.squeeze(np.zeros(3), (7,)),  # by one of attributes
+    "expand": lambda: jo.expand(np.zeros(3), (2,)),  # by one of sizes
+    "gather": lambda: jo.gather(X, np.array(0), axis=None),  # by its signature
+    "reshape": lambda: jo.if_(np.array(True), lambda: [jo.reshape(X, (7,))], lambda: [X]),  # in a caller's function
+    "relu": lambda: jax.jit(lambda x: jo.relu(x > 0))(X),
+    "split_to_sequence": lambda: jo.split_to_sequence(X, [1, 2]),  # in a function of another operator
+}
+
+
+@pytest.mark.parametrize("op", NAMED)
+def test_errors_name_the_operator_once(op):
+    error = of_call(NAMED[op])
+    assert str(error).startswith(f"{op}: ")
+    assert str(error).count(f"{op}: ") == 1
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_the_innermost_name_stays():
+    for names, text in ((["inner", "outer"], "inner: problem"), (["", "outer"], "problem"), ([], "problem")):
+
+        def fails(names=names):
+            with ExitStack() as stack:
+                for name in reversed(names):
+                    stack.enter_context(errors_of(name))
+                raise errors.ShapeError("problem")
+
+        assert str(of_call(fails)) == text
+
+
+def test_errors_of_a_size_that_depends_on_data_spell_the_call():
+    error = of_call(lambda: jax.jit(jo.nonzero)(X))
+    assert "nonzero(…, size=n) returns n columns" in str(error)
 
 
 ROOT = Path(__file__).parents[1]

@@ -82,8 +82,7 @@ class Decoder(Report):
     def __init__(self, model: Decodable, cache: Mapping[str, str] | None, length: int) -> None:
         with errors_of("decoder"):
             self.length = integer("length", length, least=1)
-        self.x64 = model.x64
-        self._model = model
+        self.x64, self._model = model.x64, model
         self._tokens = tokens_input(model.inputs, cache or {})
         batch = self._tokens.shape[0] if self._tokens.shape else None
         windows = windows_of(model.graph)
