@@ -71,7 +71,7 @@ def test_sizes_that_cannot_be_compared_are_no_assertion():
     with pytest.raises(SizeError, match=r"the result has the sizes \(b, 3\), expected \(s, 3\): b and s must be"):
         assert_sizes(y, (s, 3), np.float32)
     for sizes in ((b, 4), (b + 1, 3), (b,)):
-        with pytest.raises(AssertionError, match="Chex.*assert_shape"):
+        with pytest.raises(AssertionError, match=r"Chex.*assert_shape"):
             assert_sizes(y, sizes, np.float32)
     assert assert_sizes(y, (b, 3), np.float32) is y
 
