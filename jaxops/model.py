@@ -18,6 +18,7 @@ from jaxops.graph.origin import Origin
 from jaxops.graph.parameters import Choice, prepare, renamed
 from jaxops.graph.static_analysis import StaticInputs, marked_inputs
 from jaxops.memory import LIMIT, max_bytes
+from jaxops.runtime.bounds_check import check_bounds
 from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.model_structure import ModelStructure, again, register_model
 from jaxops.runtime.parameter_values import GivenWeights, Weights, matched
@@ -99,6 +100,8 @@ class Model(StateMethods, Inspection):
             self.x64 = x64(parts.program, self._tensors, facts | parts.facts)
         self._function = self._function_by(runner or GraphRunner(LIMIT.get()))
         self._expected_cuts = expected_cuts(self._function.part(), facts)
+        if self.graph.bounded and not self._expected_cuts:
+            check_bounds(self.apply, self._formals, self._tensors)
 
     def __getstate__(self) -> dict[str, Any]:
         attributes = {name: value for name, value in self.__dict__.items() if name != "_structure"}

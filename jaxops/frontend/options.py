@@ -64,9 +64,9 @@ class Options(TypedDict, total=False):
     function says: `jaxops.non_max_suppression` pads with rows of -1, `nonzero` with columns of -1, `compress` with
     zeros. The nodes after it see the true elements alone: a sum, a TopK, a ScatterND or a Shape leaves the padding out,
     and so do derivatives. What is computed row by row has padded rows as well if it is an output of the model, such as
-    the last row for a Gather at -1. If a node needs more than the number of true elements, tracing raises
-    UnsupportedError, which names the node and the bound. `to_python` writes only nodes that move rows. A result that
-    follows from static values alone keeps its size.
+    the last row for a Gather at -1. If a node needs more than the number of true elements, `load` raises
+    UnsupportedError, which names the node and the bound; if a size of the inputs has no number, the first call does.
+    `to_python` writes only nodes that move rows. A result that follows from static values alone keeps its size.
     A Loop whose number of iterations depends on data has at most so many: its scan outputs are padded with zeros to
     this number of rows, and a loop that has not ended gives NaN and -1. Such a loop also has gradients, as has one with
     a trip count of at most 1,000. A Loop with a known number of iterations keeps it.

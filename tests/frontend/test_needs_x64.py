@@ -264,6 +264,15 @@ def test_what_a_callers_jit_lowers_later_has_64_bits():
     bits(jax.jit(drawn)(x), np.asarray(drawn(x)))
 
 
+def test_with_a_random_key_that_is_traced():
+    net = load(model("main (double[5] x) => (double[5] y) { r = RandomNormalLike(x) y = Mul(x, r) }"), x64=True)
+    x, keys = np.ones(5), jax.random.split(jax.random.key(0), 3)
+    expected = [net(x, rng=key) for key in keys]
+    np.testing.assert_allclose(jax.vmap(lambda key: jax.jit(net.apply)({}, x, rng=key))(keys), expected, rtol=1e-14)
+    grad = jax.grad(lambda x, key: net.apply({}, x, rng=key).astype(np.float32).sum())(jnp.ones(5), keys[0])
+    np.testing.assert_allclose(grad, expected[0], rtol=1e-6)
+
+
 def test_in_a_scan_of_the_caller():
     step = load(ARITHMETIC["add"][0])
     with jax.enable_x64(True):
