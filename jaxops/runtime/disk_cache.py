@@ -30,7 +30,7 @@ from jax.experimental.serialize_executable import deserialize_and_load, serializ
 
 from jaxops.compiler.fingerprint import digest, fingerprint
 from jaxops.compiler.run.prepare_weights import WeightProgram
-from jaxops.compiler.run.repeated_layers import LoweredSegments, SegmentedProgram
+from jaxops.compiler.run.segments import LoweredSegments, SegmentedProgram
 from jaxops.compiler.run.specialized import Specialized
 from jaxops.errors import ArgumentError
 from jaxops.file_replacement import replacing

@@ -19,7 +19,7 @@ import numpy as np
 from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
 from jaxops.compiler.primitives import jaxprs
-from jaxops.compiler.row_independence import row_wise
+from jaxops.compiler.row_independence import serves_surplus_rows
 from jaxops.dtypes import canonical
 from jaxops.errors import JaxopsError, UnsupportedError
 from jaxops.graph.interpreter import run_node, scope_of, unwrap
@@ -300,7 +300,7 @@ def _outputs(
         program, shapes = jax.make_jaxpr(call, return_shape=True)(traced, inner)
     except (*UNKNOWN, Undecided, JaxopsError):
         return None
-    mixes = not row_wise(program.jaxpr)
+    mixes = not serves_surplus_rows(program.jaxpr)
     if mixes and not _has_rules(program, symbols):
         return None
     remaining, (outputs, shape) = iter(shapes), seen[0]

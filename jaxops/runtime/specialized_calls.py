@@ -17,7 +17,7 @@ from jax.sharding import get_abstract_mesh
 
 from jaxops.compiler import pipeline
 from jaxops.compiler.run.prepare_weights import WeightProgram
-from jaxops.compiler.run.repeated_layers import SegmentedProgram
+from jaxops.compiler.run.segments import SegmentedProgram
 from jaxops.compiler.run.specialized import CacheEntry, ProgramCache, compiled, jitted
 from jaxops.dtypes import as_canonical, canonical
 from jaxops.errors import OutOfRangeError, amount

@@ -13,7 +13,7 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jaxops.compiler.padded.values import Capacity, Padded, bind, positions
 from jaxops.compiler.padded.windows import convolution, reduction
 from jaxops.compiler.primitives import symbolic_axes
-from jaxops.compiler.row_independence import are_rows
+from jaxops.compiler.row_independence import only_first_axis_is_symbolic
 from jaxops.dtypes import is_float
 from jaxops.errors import UnsupportedError
 from jaxops.kernels.named_call import NamedCall
@@ -93,7 +93,7 @@ def _reshape(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capac
     room = tuple(map(capacity.of, after))
     if 0 in room:
         return Padded(jnp.zeros(room, x.array.dtype), zeroed=True)
-    if are_rows(sizes[0]) and are_rows(after) and math.prod(room) == x.array.size:
+    if only_first_axis_is_symbolic(sizes[0]) and only_first_axis_is_symbolic(after) and math.prod(room) == x.array.size:
         return Padded(lax.reshape(x.array, room), x.zeroed)  # true elements stay before surplus ones
     shape = jax.ShapeDtypeStruct(room, np.int32)
     position = jnp.zeros((1,) * len(after), np.int32)

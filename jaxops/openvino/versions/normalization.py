@@ -9,7 +9,7 @@ from jaxops.attributes import axis as resolve_axis
 from jaxops.errors import ArgumentError
 from jaxops.openvino.registry import version
 from jaxops.openvino.versions.arguments import AutoBroadcast, laid_beside, scalar_like, vector
-from jaxops.ops.quantization.straight_through import rounded
+from jaxops.ops.quantization.straight_through_estimator import rounded
 from jaxops.signature import Bias, RunningMean, RunningVar, Static, Weight, operator
 from jaxops.static import Array, array
 

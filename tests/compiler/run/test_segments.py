@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 import jaxops.onnx
 from jaxops.compiler import pipeline
 from jaxops.compiler.passes import lazy_moves
-from jaxops.compiler.run.repeated_layers import SegmentedProgram
+from jaxops.compiler.run.segments import SegmentedProgram
 
 pytestmark = pytest.mark.usefixtures("cut_however_short")
 RNG = np.random.default_rng(0)
