@@ -1,4 +1,4 @@
-"""The arrows between the folders, as design.md draws them; an import against one fails here."""
+"""The arrows between the folders, as the guide `how_it_is_built` draws them; an import against one fails here."""
 
 import ast
 import subprocess
