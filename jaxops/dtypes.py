@@ -162,7 +162,7 @@ def loses_sign(source: np.dtype, target: np.dtype) -> bool:
 
 
 def out_of_range(values: np.ndarray, target: np.dtype) -> Any:
-    """A number that does not fit a type which stands for its own; None where all do, if with fewer digits."""
+    """Returns a number that the 32-bit stand-in type cannot hold; None if all fit, perhaps rounded."""
     if values.dtype.itemsize <= target.itemsize or values.size == 0:
         return None
     if values.dtype.kind in "iu" and target.kind in "iu":

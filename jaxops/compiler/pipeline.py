@@ -141,7 +141,7 @@ def recorded() -> Iterator[list[Row]]:
 
 
 def applies(entry: Entry, target: Target) -> bool:
-    """Tells whether an entry runs for a target."""
+    """Returns True if an entry runs for a target."""
     if entry.name in _skipped.get() or not (entry.transformable or target.specialized):
         return False
     return not entry.platforms or target.platform in entry.platforms

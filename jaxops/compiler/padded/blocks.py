@@ -21,7 +21,7 @@ _BLOCK = 64
 
 
 def may_run_in_blocks(closed: Any, capacity: Capacity) -> bool:
-    """Tells whether each row of all results depends on the same row of the inputs alone.
+    """Returns True if each row of all results depends on the same row of the inputs alone.
 
     Rows are the first axis, of the only symbolic size. False for a program with matrix products, as a CPU would pack
     their weights for each block, and for one that reads the number of a row.

@@ -206,7 +206,7 @@ _LOOPS: dict[str, Callable[..., list[Padded]]] = {"cond": _cond, "scan": _scan, 
 
 
 def _has_symbolic_size(eqn: Any, capacity: Capacity) -> bool:
-    """Tells whether an equation has sizes that vary: in operands, results, parameters or inner programs."""
+    """Returns True if an equation has sizes that vary: in operands, results, parameters or inner programs."""
     sizes = [sizes_of(v) for v in (*eqn.invars, *eqn.outvars)]
     if any(map(capacity.varies, jax.tree.leaves((sizes, list(eqn.params.values()))))):
         return True

@@ -177,7 +177,7 @@ def _pad(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity)
 
 
 def _is_at_least(size: Dim, number: Dim) -> bool:
-    """Tells whether `size >= number` holds for every value of the symbols."""
+    """Returns True if `size >= number` holds for every value of the symbols."""
     try:
         return bool(size >= number)
     except Undecided:

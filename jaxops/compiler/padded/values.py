@@ -49,11 +49,11 @@ class Capacity:
         return value
 
     def varies(self, dim: Dim) -> bool:
-        """Tells whether an axis of this size may have surplus elements."""
+        """Returns True if an axis of this size may have surplus elements."""
         return is_symbolic(dim) and not (self.outer and self.outer.issuperset(symbols_in(dim)))
 
     def knows(self, dim: Dim) -> bool:
-        """Tells whether the true size is known."""
+        """Returns True if the true size is known."""
         return all(symbol in self.sizes for symbol in symbols_in(dim))
 
     def learn(self, symbol: str, size: Any) -> None:

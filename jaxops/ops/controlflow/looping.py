@@ -38,8 +38,8 @@ from jaxops.signature import Static, Subgraph, operator
 from jaxops.static import CUTTABLE, UNKNOWN, Dim, FromSizes, Tracer, Undecided, is_symbolic, traced_once, tracing
 
 _TRUE = np.array(True)
-# Above this number of iterations, a loop whose state grows runs step by step, outside of the program, where the program
-# may be cut (`CUTTABLE`). Elsewhere it is unrolled.
+# A loop whose state grows is unrolled. With more iterations than this, and if the program may be cut (`CUTTABLE`), it
+# runs step by step outside of the program instead.
 _UNROLLED = 8
 _LIMIT = "the condition that body returns"
 
