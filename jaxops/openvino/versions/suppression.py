@@ -1,6 +1,5 @@
 """Versions of NonMaxSuppression whose result has a size that does not depend on data."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,18 +7,21 @@ import numpy as np
 from jaxops.openvino.registry import version
 from jaxops.openvino.versions.arguments import single, with_axes
 from jaxops.ops import openvino
-from jaxops.signature import like
-from jaxops.static import Array, Dim
+from jaxops.signature import Static, like
+from jaxops.static import Array
 
 
 @version("NonMaxSuppression", 3, of=openvino.non_max_suppression)
 @like(openvino.non_max_suppression, without=["size"])
-def non_max_suppression_3(*inputs: Any, **attributes: Any) -> Array:
+def non_max_suppression_3(
+    boxes: Array, scores: Array, most: Static = None, iou: Any = None, score: Any = None, **attributes: Any
+) -> Array:
     """Returns min(boxes, max_output_boxes_per_class · classes) rows, whatever the number of images."""
-    number = with_axes("NonMaxSuppression", "boxes", inputs[0], 2).shape[1]
-    classes = with_axes("NonMaxSuppression", "scores", inputs[1], 2).shape[1]
-    most = _most(inputs)
-    return _boxes(inputs, most, min(number, most * classes), attributes)
+    number = with_axes("NonMaxSuppression", "boxes", boxes, 2).shape[1]
+    classes = with_axes("NonMaxSuppression", "scores", scores, 2).shape[1]
+    limit = _limit(most)
+    size = min(number, limit * classes)
+    return openvino.non_max_suppression(boxes, scores, np.int64(limit), iou, score, size=size, **attributes)[0]
 
 
 @version("NonMaxSuppression", 1, of=openvino.non_max_suppression)
@@ -31,22 +33,19 @@ def non_max_suppression_1(*inputs: Any, **attributes: Any) -> Array:
 
 @version("NonMaxSuppression", 4, of=openvino.non_max_suppression)
 @like(non_max_suppression_3)
-def non_max_suppression_4(*inputs: Any, **attributes: Any) -> Array:
+def non_max_suppression_4(
+    boxes: Array, scores: Array, most: Static = None, iou: Any = None, score: Any = None, **attributes: Any
+) -> Array:
     """Returns as many rows as all classes of all images may have boxes at most."""
-    images, classes, number = with_axes("NonMaxSuppression", "scores", inputs[1], 3).shape[:3]
-    most = _most(inputs)
-    return _boxes(inputs, most, min(number, most) * images * classes, attributes)
+    images, classes, number = with_axes("NonMaxSuppression", "scores", scores, 3).shape[:3]
+    limit = _limit(most)
+    size = min(number, limit) * images * classes
+    return openvino.non_max_suppression(boxes, scores, np.int64(limit), iou, score, size=size, **attributes)[0]
 
 
-def _most(inputs: Sequence[Any]) -> int:
+def _limit(value: Any) -> int:
     """Returns the largest number of boxes per class; it is 0 if a node does not state it."""
-    value = inputs[2] if len(inputs) > 2 else None
     return 0 if value is None else max(single("NonMaxSuppression", "max_output_boxes_per_class", value), 0)
-
-
-def _boxes(inputs: Sequence[Any], most: int, size: Dim, attributes: dict[str, Any]) -> Array:
-    boxes, scores, thresholds = inputs[0], inputs[1], inputs[3:]
-    return openvino.non_max_suppression(boxes, scores, np.int64(most), *thresholds, size=size, **attributes)[0]
 
 
 version("NonMaxSuppression", 5)(openvino.non_max_suppression)
