@@ -8,7 +8,6 @@ import numpy as np
 from jaxops import ops
 from jaxops.openvino.registry import version
 from jaxops.openvino.versions.arguments import Word, laid_beside
-from jaxops.signature import like
 from jaxops.static import Array, array, is_symbolic
 
 _BINARY = {
@@ -30,7 +29,6 @@ _BINARY = {
 
 
 def _broadcasting(op_type: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-    @like(fn, without=("fmod",))
     def adapter(a: Array, b: Array, *, auto_broadcast: Word) -> Array:
         return fn(a, laid_beside(op_type, a, b, auto_broadcast))
 
