@@ -333,7 +333,9 @@ class _Rewriter:
 
 
 def _does(node: Node, op_type: str) -> bool:
-    return isinstance(node.operator, Operator) and node.operator.name == op_type
+    """Returns True for a layer of this type whose operands, if it has two, broadcast as NumPy's."""
+    is_numpy = node.attributes.get("auto_broadcast", "numpy") == "numpy"
+    return isinstance(node.operator, Operator) and node.operator.name == op_type and is_numpy
 
 
 def _type_of(convert: Node) -> np.dtype:
