@@ -147,7 +147,7 @@ def _transposed_convolution(
     y = ops.conv_transpose(data, w, group=groups, strides=strides, dilations=dilations, pads=pads)
     if direct:
         return y
-    return ops.pad(y, [*(-p for p in begins), *(-p for p in ends)], axes=range(2, 2 + rank))
+    return ops.pad(y, [*(-p for p in begins), *(-p for p in ends)], axes=[*range(2, 2 + rank)])
 
 
 def _first_pad(auto_pad: Word, total: Any, begin: int) -> Any:
@@ -249,7 +249,7 @@ def avg_pool_16(
         # Padding counts, but not elements beyond it, so the padding becomes a part of the data.
         rank = len(attributes["kernel"])
         pads = padding("explicit", pads_begin, pads_end, rank)["pads"]
-        data, counts_padding = ops.pad(data, pads, axes=range(2, 2 + rank)), False
+        data, counts_padding = ops.pad(data, pads, axes=[*range(2, 2 + rank)]), False
         pads_begin = pads_end = ()
     windows = {"pads_begin": pads_begin, "pads_end": pads_end, **attributes}
     return _pool(ops.average_pool, data, count_include_pad=int(counts_padding), **windows)

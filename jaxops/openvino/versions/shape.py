@@ -210,7 +210,7 @@ def tile(data: Array, repeats: Static) -> Array:
     missing = x.ndim - counts.size
     if missing > 0:
         counts = np.concatenate([np.ones(missing, counts.dtype), counts])
-    return ops.tile(ops.unsqueeze(x, range(-missing)) if missing < 0 else x, counts)
+    return ops.tile(ops.unsqueeze(x, [*range(-missing)]) if missing < 0 else x, counts)
 
 
 @version("Range", 1, of=ops.range)
