@@ -65,6 +65,22 @@ def test_several_results(tmp_path, free):
     written(tmp_path / "lstm", "LSTMSequence", 5, [*states, *weights], attributes, 3, free=free)
 
 
+WINDOW = {"strides": [2, 2], "pads_begin": [1, 1], "pads_end": [1, 1]}
+SEVERAL_AXES = {
+    "AvgPool": ([ones(1, 2, 6, 6)], {**WINDOW, "kernel": [2, 2], "exclude-pad": False, "rounding_type": "ceil"}),
+    "ConvolutionBackpropData": (
+        [ones(1, 4, 3, 3), (ones(4, 2, 3, 3),), (np.array([9, 9]),)],
+        {**WINDOW, "dilations": [1, 1]},
+    ),
+    "Tile": ([ones(3), (np.array([2, 3, 1]),)], {}),
+}
+
+
+@pytest.mark.parametrize("op", SEVERAL_AXES)
+def test_lists_of_axes_are_written(tmp_path, op):
+    written(tmp_path / "net", op, 1, *SEVERAL_AXES[op])
+
+
 def test_a_model_with_weights_of_modules_and_a_branch(tmp_path):
     inner = File()
     inner.result(inner.layer("Exp", 1, [inner.parameter([2, 4], name="a")]))
