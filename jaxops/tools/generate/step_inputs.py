@@ -17,16 +17,15 @@ from jaxops.static import Dim, StaticValue
 class Tokens:
     """The facts about the tokens of a step from which inputs are filled.
 
-    position: of the first token. total: the number of tokens including earlier ones, mostly symbolic. mask: (B, n), of
-    these tokens. before: (B,), the number of earlier tokens that are not padding. Both None without an attention mask.
+    position: of the first token. total: the number of tokens including earlier ones, mostly symbolic. reached: the
+    number of tokens after the step without padding at the end.
     """
 
     batch: int
     count: int
     position: Any
     total: Dim
-    mask: Any
-    before: Any
+    reached: Any
 
 
 def rows_of(tokens: Any, formal: Value, length: int) -> Any:
@@ -60,22 +59,15 @@ def filled_input(value: Value, tokens: Tokens) -> Any:
 
 
 def _positions(value: Value, tokens: Tokens) -> Any:
-    """Positions, counted from 0 for each sample, without padding."""
+    """Returns positions, counted from 0 for each row."""
     steps = tokens.position + jnp.arange(tokens.count, dtype=np.int32)
-    positions = jnp.broadcast_to(steps, (tokens.batch, tokens.count))
-    if tokens.mask is not None:
-        counted = jnp.cumsum(tokens.mask.astype(np.int32), axis=1, dtype=np.int32)
-        positions = jnp.maximum(tokens.before[:, None] + counted - 1, 0)
-    if value.shape is not None and len(value.shape) == 1:
-        positions = steps
-    return positions.astype(dtype_of(value))
+    is_shared = value.shape is not None and len(value.shape) == 1
+    return (steps if is_shared else jnp.broadcast_to(steps, (tokens.batch, tokens.count))).astype(dtype_of(value))
 
 
 def _last_places(value: Value, tokens: Tokens) -> Any:
-    """The number of tokens of each sample, without padding, minus 1."""
-    lengths = jnp.full((tokens.batch,), tokens.position + tokens.count, np.int32)
-    if tokens.mask is not None:
-        lengths = tokens.before + tokens.mask.astype(np.int32).sum(1, dtype=np.int32)
+    """Returns the number of tokens of each row, minus 1."""
+    lengths = jnp.full((tokens.batch,), tokens.reached, np.int32)
     return (lengths - 1).reshape(-1, *[1] * (len(value.shape or (0,)) - 1)).astype(dtype_of(value))
 
 

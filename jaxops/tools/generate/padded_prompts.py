@@ -1,0 +1,60 @@
+"""Prompts of different lengths in one array (B, n), padded on either side."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+class Alignment(NamedTuple):
+    """The move of each row's tokens to its beginning; the padding follows them.
+
+    order: (B, n), the column of each token before the move. counts: (B,), the number of tokens of each row.
+    """
+
+    order: jax.Array
+    counts: jax.Array
+
+    def front(self, x: Any) -> jax.Array:
+        """Moves the tokens of an array (B, n, …) to the beginning of each row."""
+        return jnp.take_along_axis(x, self._indices(x, self.order), 1)
+
+    def back(self, x: Any) -> jax.Array:
+        """Moves what was computed for each token back to its column; NaN at padding, or 0 in integers."""
+        moved = jnp.take_along_axis(x, self._indices(x, jnp.argsort(self.order, axis=1)), 1)
+        is_token = jnp.argsort(self.order, axis=1) < self.counts[:, None]
+        padding = np.nan if jnp.issubdtype(x.dtype, jnp.inexact) else 0
+        return jnp.where(self._indices(x, is_token), moved, jnp.asarray(padding, x.dtype))
+
+    @staticmethod
+    def _indices(x: Any, order: jax.Array) -> jax.Array:
+        return order.reshape(*order.shape, *[1] * (x.ndim - 2))
+
+
+def alignment(mask: Any) -> Alignment:
+    """Returns the alignment of a mask (B, n), which is 0 at padding."""
+    is_padding = mask == 0
+    return Alignment(jnp.argsort(is_padding, axis=1, stable=True), jnp.sum(~is_padding, axis=1, dtype=np.int32))
+
+
+def by_rows(fn: Callable[..., Any], axes: Any, out_axes: Any) -> Callable[..., Any]:
+    """Maps a function of one row, whose arrays have a batch of 1, over rows, whose scalars differ.
+
+    axes, out_axes: the axis of the rows in each argument and result, as for `jax.vmap`; None for an argument without.
+    """
+
+    def each(arguments: Any, axes: Any, change: Callable[[Any, int], Any]) -> Any:
+        if isinstance(axes, dict):
+            return {name: each(arguments[name], axis, change) for name, axis in axes.items()}
+        return arguments if axes is None or not jnp.ndim(arguments) else change(arguments, axes)
+
+    def row(*arguments: Any) -> Any:
+        one = [
+            x if isinstance(a, int) and not x.ndim else each(x, a, jnp.expand_dims)
+            for x, a in zip(arguments, axes, strict=True)
+        ]
+        return tuple(each(y, a, jnp.squeeze) for y, a in zip(fn(*one), out_axes, strict=True))
+
+    return jax.vmap(row, axes, out_axes)
