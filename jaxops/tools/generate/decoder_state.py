@@ -35,7 +35,10 @@ def inserted(caches: Sequence[Cache], state: DecoderState, rows: Any, other: Dec
 
 
 def only_first_tokens(caches: Sequence[Cache], arrays: dict[str, jax.Array], counts: jax.Array) -> dict[str, jax.Array]:
-    """Returns the caches with zeros after the first tokens of each row. counts: (B,), the numbers of these tokens."""
+    """Returns the caches with zeros after the first tokens of each row.
+
+    counts: (B,), the numbers of these tokens; all equal if the model fixes its batch.
+    """
 
     def cleared(cache: Cache, x: jax.Array) -> jax.Array:
         if cache.window:
@@ -43,7 +46,9 @@ def only_first_tokens(caches: Sequence[Cache], arrays: dict[str, jax.Array], cou
         places = jax.lax.broadcasted_iota(
             np.int32, [n if k == cache.axis else 1 for k, n in enumerate(x.shape)], cache.axis
         )
-        rows = counts if cache.batch is None else counts.reshape([-1 if k == cache.batch else 1 for k in range(x.ndim)])
+        rows = (
+            counts[0] if cache.batch is None else counts.reshape([-1 if k == cache.batch else 1 for k in range(x.ndim)])
+        )
         return jnp.where(places < rows, x, jnp.zeros((), x.dtype))
 
     return {cache.past.name: cleared(cache, arrays[cache.past.name]) for cache in caches}

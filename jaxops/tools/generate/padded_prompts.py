@@ -19,24 +19,29 @@ class Alignment(NamedTuple):
 
     def front(self, x: Any) -> jax.Array:
         """Moves the tokens of an array (B, n, …) to the beginning of each row."""
-        return jnp.take_along_axis(x, self._indices(x, self.order), 1)
+        return jnp.take_along_axis(x, _over(self.order, x), 1)
 
     def back(self, x: Any) -> jax.Array:
         """Moves what was computed for each token back to its column; NaN at padding, or 0 in integers."""
-        moved = jnp.take_along_axis(x, self._indices(x, jnp.argsort(self.order, axis=1)), 1)
-        is_token = jnp.argsort(self.order, axis=1) < self.counts[:, None]
-        padding = np.nan if jnp.issubdtype(x.dtype, jnp.inexact) else 0
-        return jnp.where(self._indices(x, is_token), moved, jnp.asarray(padding, x.dtype))
-
-    @staticmethod
-    def _indices(x: Any, order: jax.Array) -> jax.Array:
-        return order.reshape(*order.shape, *[1] * (x.ndim - 2))
+        places = _sorted(self.order)
+        padding = jnp.asarray(np.nan if jnp.issubdtype(x.dtype, jnp.inexact) else 0, x.dtype)
+        is_token = _over(places < self.counts[:, None], x)
+        return jnp.where(is_token, jnp.take_along_axis(x, _over(places, x), 1), padding)
 
 
 def alignment(mask: Any) -> Alignment:
     """Returns the alignment of a mask (B, n), which is 0 at padding."""
     is_padding = mask == 0
-    return Alignment(jnp.argsort(is_padding, axis=1, stable=True), jnp.sum(~is_padding, axis=1, dtype=np.int32))
+    return Alignment(_sorted(is_padding), jnp.sum(~is_padding, axis=1, dtype=np.int32))
+
+
+def _sorted(x: Any) -> jax.Array:
+    return jnp.argsort(x, axis=1, stable=True).astype(np.int32)
+
+
+def _over(rows: jax.Array, x: Any) -> jax.Array:
+    """Returns an array (B, n) with further axes of size 1, as many as `x` has."""
+    return rows.reshape(*rows.shape, *[1] * (x.ndim - 2))
 
 
 def by_rows(fn: Callable[..., Any], axes: Any, out_axes: Any) -> Callable[..., Any]:

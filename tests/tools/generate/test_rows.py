@@ -141,7 +141,9 @@ def test_a_row_is_replaced(loaded, name):
     close(logits[2], both[0, -1])
     assert after.shape == (1, 1, logits.shape[-1])
     for cache in step.caches:
-        got, expected_cache = (np.take(x.caches[cache.past.name], k, cache.batch) for x, k in ((state, 2), (whole, 0)))
+        got, expected_cache = (
+            np.take(np.asarray(x.caches[cache.past.name]), k, cache.batch) for x, k in ((state, 2), (whole, 0))
+        )
         assert got.shape == expected_cache.shape
 
 
