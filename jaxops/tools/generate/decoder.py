@@ -30,7 +30,7 @@ from jaxops.static import Tracer
 from jaxops.tools.generate.cache_inputs import check_batch, is_circular
 from jaxops.tools.generate.decoder_state import DecoderState, inserted, only_first_tokens
 from jaxops.tools.generate.padded_prompts import alignment, by_rows
-from jaxops.tools.generate.step_inputs import dtype_of, is_filled, rows_of
+from jaxops.tools.generate.step_inputs import continues_rows, dtype_of, is_filled, rows_of
 from jaxops.tools.generate.step_of_rows import Decodable, StepOfRows
 from jaxops.tools.inspect.overview import Row, overview
 from jaxops.tools.inspect.tables import Report, Table
@@ -276,6 +276,8 @@ class Decoder(Report):
             of_tokens = {v.name for v in self._others if v.shape and v.shape[:2] == (self._tokens.shape or ())[:2]}
             tokens = aligned.front(tokens)
             named = {name: aligned.front(x) if name in of_tokens else x for name, x in named.items()}
+        for name in [v.name for v in self._others if v.name in named and continues_rows(v)]:
+            state = self._continued(state, named.pop(name))
         run = functools.partial(self._rows, params)
         if batch > 1 and self._has_rows:
             axes = {c.past.name: c.batch for c in self.caches}
@@ -289,6 +291,12 @@ class Decoder(Report):
             caches = only_first_tokens(self.caches, caches, reached)
             logits = aligned.back(logits)
         return DecoderState(reached, caches), self._valid(logits, state.position, new, count)
+
+    def _continued(self, state: DecoderState, rows: Any) -> DecoderState:
+        """Returns a state whose rows are those with these numbers, such as the beams that a search goes on with."""
+        axes = {c.past.name: 0 if c.batch is None else c.batch for c in self.caches}
+        caches = {name: jnp.take(x, rows, axes[name], mode="clip") for name, x in state.caches.items()}
+        return DecoderState(state.position[rows], caches)
 
     def _batch_axis(self, value: Value) -> int | None:
         """Returns 0 for an input with a row for each row of the tokens, else None."""

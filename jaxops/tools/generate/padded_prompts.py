@@ -47,19 +47,17 @@ def _over(rows: jax.Array, x: Any) -> jax.Array:
 def by_rows(fn: Callable[..., Any], axes: Any, out_axes: Any) -> Callable[..., Any]:
     """Maps a function of one row, whose arrays have a batch of 1, over rows, whose scalars differ.
 
-    axes, out_axes: the axis of the rows in each argument and result, as for `jax.vmap`; None for an argument without.
+    axes, out_axes: the axis of the rows in each argument and result, as for `jax.vmap`: a number, or a dictionary of
+    them for a dictionary of arrays; None for an array without rows. Numbers (B,) become scalars.
     """
 
-    def each(arguments: Any, axes: Any, change: Callable[[Any, int], Any]) -> Any:
+    def each(x: Any, axes: Any, change: Callable[[Any, int], Any]) -> Any:
         if isinstance(axes, dict):
-            return {name: each(arguments[name], axis, change) for name, axis in axes.items()}
-        return arguments if axes is None or not jnp.ndim(arguments) else change(arguments, axes)
+            return {name: x[name] if axis is None else change(x[name], axis) for name, axis in axes.items()}
+        return change(x, axes) if x.ndim else x
 
     def row(*arguments: Any) -> Any:
-        one = [
-            x if isinstance(a, int) and not x.ndim else each(x, a, jnp.expand_dims)
-            for x, a in zip(arguments, axes, strict=True)
-        ]
-        return tuple(each(y, a, jnp.squeeze) for y, a in zip(fn(*one), out_axes, strict=True))
+        one = (each(x, axis, jnp.expand_dims) for x, axis in zip(arguments, axes, strict=True))
+        return tuple(each(y, axis, jnp.squeeze) for y, axis in zip(fn(*one), out_axes, strict=True))
 
     return jax.vmap(row, axes, out_axes)

@@ -53,6 +53,11 @@ def is_filled(value: Value) -> bool:
     return _kind(value) in _FILLED
 
 
+def continues_rows(value: Value) -> bool:
+    """Returns True for an input with the row of the caches that each row goes on with, as a beam search gives it."""
+    return _kind(value) == "beam_idx"
+
+
 def filled_input(value: Value, tokens: Tokens) -> Any:
     """The value of a filled input for a step of these tokens."""
     return _FILLED[_kind(value)](value, tokens)
@@ -95,7 +100,6 @@ _FILLED: dict[str, Callable[[Value, Tokens], Any]] = {
     "write_indices": lambda value, tokens: jnp.full((tokens.batch,), tokens.position, dtype_of(value)),
     "nonpad_kv_seqlen": _filled_rows,
     "seqlens_k": _last_places,
-    # The row of the caches with which each sample continues: its own, unless a beam search passes others.
     "beam_idx": lambda value, tokens: jnp.arange(tokens.batch, dtype=dtype_of(value)),
     "total_sequence_length": _size(lambda tokens: tokens.total),
     "past_sequence_length": _size(lambda tokens: tokens.total - tokens.count),

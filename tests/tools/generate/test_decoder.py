@@ -150,15 +150,6 @@ def test_ways_to_write_a_decoder(name):
     agree(fixed(step, model.params, step.init(2), PROMPT, count), expected, 3e-5)
 
 
-def test_positions_are_counted_without_padding():
-    model = jaxops.onnx.load(tokens_before_heads())
-    step = jaxops.onnx.decoder(model, length=16)
-    prompts, kept = np.array([[0, 0, 3, 4], [5, 6, 7, 8]]), np.array([[0, 0, 1, 1], [1, 1, 1, 1]])
-    _, padded = fixed(step, model.params, step.init(2), prompts, 6, prompted={"attention_mask": kept})
-    _, alone = fixed(step, model.params, step.init(1), prompts[:1, 2:], 6)
-    np.testing.assert_allclose(padded[:, :1], alone, rtol=1e-5, atol=1e-5)
-
-
 def test_a_prompt_in_parts_and_token_by_token():
     model = jaxops.onnx.load(no_mask())
     step = jaxops.onnx.decoder(model, length=8)
