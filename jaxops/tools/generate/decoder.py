@@ -225,7 +225,7 @@ class Decoder(Report):
             if last > self.length:
                 raise ShapeError(f"{last} tokens are more than the length {self.length} of the decoder")
         formals = {v.name: v for v in (*self._others, *([self._mask] if self._mask else []))}
-        mask = self._mask_name
+        mask = self.mask_name
         for name in named:
             if name not in formals and name != mask:
                 hint = (
@@ -255,7 +255,7 @@ class Decoder(Report):
         return batched, inputs
 
     @property
-    def _mask_name(self) -> str | None:
+    def mask_name(self) -> str | None:
         """The name of the argument that marks padding; None for a model that could not leave the padding out."""
         return self._mask.name if self._mask is not None else "attention_mask" if self._rows.counts_lengths else None
 
@@ -269,7 +269,7 @@ class Decoder(Report):
         named = dict(named)
         batch, count = tokens.shape
         step(amount(count, "token"))
-        mask = named.pop(self._mask_name, None) if self._mask_name else None
+        mask = named.pop(self.mask_name, None) if self.mask_name else None
         aligned = None if mask is None else alignment(mask)
         new = jnp.full(batch, count, np.int32) if aligned is None else aligned.counts
         if aligned is not None:
