@@ -211,8 +211,8 @@ def test_one_program_serves_all_tokens():
 
 
 @pytest.mark.optimized
-@pytest.mark.parametrize("prepares", [False, True])
-def test_caches_are_written_in_place(prepares):
+@pytest.mark.parametrize(("prepares", "rows"), [(False, 1), (True, 1), (True, 2)])
+def test_caches_are_written_in_place(prepares, rows):
     """Scaled keys are computed from the written cache, not from the one before, which would be copied for it."""
     step = jaxops.onnx.decoder(model := jaxops.onnx.load(MODELS / "gpt2.script.onnx"), length=32)
 
@@ -223,8 +223,8 @@ def test_caches_are_written_in_place(prepares):
 
         return jax.lax.scan(one, (state, token), length=20)
 
-    state, params = step.init(2), step.prepare(model.params, batch=2) if prepares else model.params
-    text = jax.jit(generate).lower(params, state, jnp.zeros(2, np.int32)).compile().as_text()
+    state, params = step.init(rows), step.prepare(model.params, batch=rows) if prepares else model.params
+    text = jax.jit(generate).lower(params, state, jnp.zeros(rows, np.int32)).compile().as_text()
     (shape,) = {x.shape for x in state.caches.values()}
     copies = re.findall(re.escape(f"f32[{','.join(map(str, shape))}]") + r"\S* copy\(", text)
     assert len(copies) == len(state.caches)  # of the arguments, before the first step
