@@ -256,7 +256,12 @@ class Decoder(Report):
 
     @property
     def mask_name(self) -> str | None:
-        """The name of the argument that marks padding; None for a model that could not leave the padding out."""
+        """The name of the argument that marks padding; None for a model that cannot leave padding out.
+
+        >>> import jaxops.onnx
+        >>> decoder(jaxops.onnx.load("notebooks/verses.onnx"), length=64).mask_name is None
+        True
+        """
         return self._mask.name if self._mask is not None else "attention_mask" if self._rows.counts_lengths else None
 
     def _run(self, params: Any, *arguments: Any) -> tuple[DecoderState, jax.Array]:
