@@ -13,9 +13,10 @@ from jaxops.errors import ArgumentError, JaxopsError, SizeError, StaticError, Un
 from jaxops.graph import declared_sizes as names_of
 from jaxops.graph.interpreter import SIZE_CONSTRAINTS, open_question
 from jaxops.graph.nodes import Tensor, Value
+from jaxops.jax_internals import lowered_equation
 from jaxops.ops.common.randomness import MissingKeyError
 from jaxops.progress import say
-from jaxops.static import LIMITING, Undecided, is_symbolic, jaxpr_as_fun, lowered
+from jaxops.static import LIMITING, Undecided, is_symbolic, jaxpr_as_fun
 from jaxops.tools.export.size_limits import Limits
 from jaxops.tools.export.solving import two_uses
 from jaxops.tools.export.table_limits import check_tables
@@ -125,12 +126,12 @@ def _exported(program: Callable[..., Any], platforms: Sequence[str] | None, spec
     except (Undecided, NotImplementedError) as error:
         if isinstance(error, JaxopsError):
             raise
-        equation = lowered(error)
+        equation = lowered_equation(error)
         sizes = [] if equation is None else [d for v in equation.invars for d in getattr(v.aval, "shape", ())]
         subject = (
             "export" if equation is None else f"export: {equation.primitive} in '{equation.source_info.name_stack}'"
         )
-        raise open_question(subject, str(error).partition("\n")[0], [d for d in sizes if is_symbolic(d)]) from error
+        raise open_question(subject, error, [d for d in sizes if is_symbolic(d)]) from error
 
 
 def _say_limited(meanings: Mapping[str, str], limits: Limits) -> None:
