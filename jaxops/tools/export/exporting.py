@@ -17,9 +17,9 @@ from jaxops.jax_internals import lowered_equation
 from jaxops.ops.common.randomness import MissingKeyError
 from jaxops.progress import say
 from jaxops.static import LIMITING, Undecided, is_symbolic, jaxpr_as_fun
-from jaxops.tools.export.size_limits import Limits
-from jaxops.tools.export.solving import two_uses
-from jaxops.tools.export.table_limits import check_tables
+from jaxops.tools.export.limits.learned import Limits
+from jaxops.tools.export.limits.solving import two_uses
+from jaxops.tools.export.limits.tables import check_tables
 
 # JAX accepts any other name, such as "gpu", without an error, but then no device runs the program.
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")

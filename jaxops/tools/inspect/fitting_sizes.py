@@ -16,7 +16,7 @@ from jaxops.graph.nodes import Value
 from jaxops.shapes.arithmetic import FUNCTIONS
 from jaxops.static import LIMITING, UNKNOWN, Undecided, is_symbolic
 from jaxops.symbolic import sides, size_of_text
-from jaxops.tools.export.size_limits import Limits
+from jaxops.tools.export.limits.learned import Limits
 
 Shapes = dict[str, jax.ShapeDtypeStruct]
 # The sizes to try if limits alone do not tell which ones fit.

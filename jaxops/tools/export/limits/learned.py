@@ -13,10 +13,10 @@ from jaxops.jax_internals import evaluated, terms
 from jaxops.ops.common.elementwise import on_sizes
 from jaxops.static import Dim, is_symbolic, static_array, symbolic_shape
 from jaxops.symbolic import sides
-from jaxops.tools.export.example_sizes import some_zero
-from jaxops.tools.export.quasi_polynomials import Undetermined
-from jaxops.tools.export.size_ranges import Range, line
-from jaxops.tools.export.solving import (
+from jaxops.tools.export.limits.examples import some_zero
+from jaxops.tools.export.limits.quasi_polynomials import Undetermined
+from jaxops.tools.export.limits.ranges import Range, line
+from jaxops.tools.export.limits.solving import (
     MOST,
     Limit,
     difference_of,

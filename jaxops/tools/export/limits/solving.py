@@ -13,11 +13,11 @@ from jax.export import SymbolicScope
 from jaxops.errors import symbols_in
 from jaxops.jax_internals import Factor, Term, bounded_by, terms
 from jaxops.shapes.arithmetic import FUNCTIONS
-from jaxops.static import Dim, is_symbolic, symbolic_shape
+from jaxops.static import Dim, Undecided, is_symbolic, symbolic_shape
 from jaxops.symbolic import computed, operations, recomputed, sides
-from jaxops.tools.export.quasi_polynomials import Numbers, Undetermined
-from jaxops.tools.export.size_ranges import Range, bounds_known
-from jaxops.tools.export.terms import reduced
+from jaxops.tools.export.limits.factors import reduced
+from jaxops.tools.export.limits.quasi_polynomials import Numbers, Undetermined
+from jaxops.tools.export.limits.ranges import Range, bounds_known
 
 # The largest k for which a limit may require a multiple of k.
 MOST = 1024
@@ -91,24 +91,26 @@ def limits_for(needs: str, axes: Mapping[str, int], ranges: Mapping[str, Range])
         return
     if len(symbols) == 1:
         candidates = _of_one(difference, equation, symbols[0], ranges.get(symbols[0], Range()))
-    elif equation:
-        candidates = chain([Limit(_of_operands(difference) or ())], _of_several(difference, symbols, axes))
     else:
-        candidates = iter([Limit((needs,))])
+        # JAX's own bounds: with exact ones, a limit would be found where the requirement itself serves more sizes.
+        plain = with_meanings(difference, {}, SymbolicScope())
+        chosen = () if "<=" in needs else _of_operands(plain, equation)
+        several = _of_several(difference, symbols, axes) if equation else [Limit((needs,))]
+        candidates = chain([Limit(chosen or ())], several)
     for limit in candidates:
         if limit != Limit():
             yield replace(limit, asked=frozenset(symbols_in(needs)))
 
 
-def _of_operands(difference: Dim, chosen: tuple[str, ...] = ()) -> tuple[str, ...] | None:
-    """The limits under which each minimum and maximum is one of its operands, and a difference is 0: h <= 8 and w <= 9
-    for `min(h, 8)*min(w, 9) - h*w`.
+def _of_operands(difference: Dim, equation: bool, chosen: tuple[str, ...] = ()) -> tuple[str, ...] | None:
+    """The limits under which each minimum and maximum is one of its operands, and a difference is 0 (or not negative):
+    h <= 8 and w <= 9 for `min(h, 8)*min(w, 9) - h*w`.
 
     None if no choice among the operands helps. chosen: the limits so far.
     """
     choices = {str(f.size): f for f in operations(difference) if f.name in ("min", "max")}
     if not choices:
-        return chosen if _is_zero(difference) else None
+        return chosen if (_is_zero if equation else _is_not_negative)(difference) else None
     if len(choices) + len(chosen) > _MOST_CHOICES:
         return None
     choice = next(iter(choices.values()))
@@ -116,7 +118,7 @@ def _of_operands(difference: Dim, chosen: tuple[str, ...] = ()) -> tuple[str, ..
         left, right = (other, value) if isinstance(value, int) else (value, other)  # JAX rejects a limit of a number
         limit = f"{left} {'<=' if (choice.name == 'min') == (left is value) else '>='} {right}"
         limits = next(limits_for(limit, {}, {}), Limit()).constraints or (limit,)
-        limits = _of_operands(_with(difference, choice, value), (*chosen, *limits))
+        limits = _of_operands(_with(difference, choice, value), equation, (*chosen, *limits))
         if limits is not None:
             return limits
     return None
@@ -270,3 +272,11 @@ def _is_zero(size: Any) -> bool:
     except Undetermined:
         return False
     return zeros is not None and bool(zeros.fits[1:].all() and zeros.lasting.all())
+
+
+def _is_not_negative(size: Dim) -> bool:
+    """Returns True if a size is at least 0 for every number, as far as JAX sees it."""
+    try:
+        return bool(size >= 0)
+    except Undecided:
+        return False

@@ -9,8 +9,8 @@ from jaxops.errors import symbols_in
 from jaxops.jax_internals import evaluated, terms
 from jaxops.static import Dim, is_symbolic
 from jaxops.symbolic import computed
-from jaxops.tools.export.quasi_polynomials import Undetermined, bounds, quasi_polynomial
-from jaxops.tools.export.terms import factored, reduced
+from jaxops.tools.export.limits.factors import factored, reduced
+from jaxops.tools.export.limits.quasi_polynomials import Undetermined, bounds, quasi_polynomial
 
 
 def line(size: Dim, symbol: str, equation: bool) -> tuple[float, float]:
@@ -116,8 +116,8 @@ def _exact(size: Dim) -> bool:
 def _range_of(ranges: Mapping[str, Range], size: Dim) -> Range:
     """The best known range of a size of one symbol, of a product of such sizes, or of a sum of sizes or products."""
     names = symbols_in(size)
-    if not names:
-        return _range(size)
+    if not names:  # such as floordiv(9, 6)
+        return _range(evaluated(size, {}) if is_symbolic(size) else size)
     if len(names) == 1:
         symbol_range = ranges.get(names[0], Range())
         try:
