@@ -13,7 +13,7 @@ from jaxops.errors import ArgumentError, JaxopsError, SizeError, StaticError, Un
 from jaxops.graph import declared_sizes as names_of
 from jaxops.graph.interpreter import SIZE_CONSTRAINTS, open_question
 from jaxops.graph.nodes import Tensor, Value
-from jaxops.jax_internals import lowered_equation
+from jaxops.jax_internals import lowered_equation, terms
 from jaxops.ops.common.randomness import MissingKeyError
 from jaxops.progress import say
 from jaxops.static import LIMITING, Undecided, is_symbolic, jaxpr_as_fun
@@ -23,7 +23,6 @@ from jaxops.tools.export.limits.tables import check_tables
 
 # JAX accepts any other name, such as "gpu", without an error, but then no device runs the program.
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
-_MULTIPLE = re.compile(r"(\d+)\*[A-Za-z_]\w*")
 _COMPARISON = re.compile(r"(<=|>=|==|<|>)")
 
 
@@ -146,8 +145,9 @@ def _say_limited(meanings: Mapping[str, str], limits: Limits) -> None:
         if not is_symbolic(size):
             say(f"export: the model fixes the size '{name}' to {size}")
             continue
-        factor = _MULTIPLE.fullmatch(str(size))
-        form = f"a multiple of {factor[1]}" if factor else f"of the form {size}"
+        first, *more = terms(size)
+        multiple = not more and first.number > 1 and str(first.size).isidentifier()
+        form = f"a multiple of {first.number}" if multiple else f"of the form {size}"
         say(f"export: the size '{name}' must be {form}")
 
 

@@ -66,8 +66,9 @@ def _arithmetic(size: Any) -> ast.expr:
 
     total: ast.expr | None = None
     for number, factors, _ in terms(size):
-        items = [ast.Constant(abs(number))] if abs(number) != 1 or not factors else []
-        items += map(factor, factors)
+        items = [factor(f) for f in factors]
+        if abs(number) != 1 or not factors:
+            items.insert(0, ast.Constant(abs(number)))
         if total is None and number < 0:
             items[0] = ast.UnaryOp(ast.USub(), items[0])
         product = functools.reduce(lambda a, b: ast.BinOp(a, ast.Mult(), b), items)
