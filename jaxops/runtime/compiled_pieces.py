@@ -22,6 +22,7 @@ from jaxops.compiler.run.specialized import ProgramCache
 from jaxops.errors import ArgumentError, JaxopsError, TooLargeError
 from jaxops.graph.interpreter import check_called, in_sections, is_long, run_node, scope_of, unwrap
 from jaxops.graph.nodes import Graph, Node
+from jaxops.jax_internals import is_out_of_memory
 from jaxops.lazy_array import named_arrays
 from jaxops.memory import LIMIT, runs_here
 from jaxops.progress import progress, step
@@ -142,7 +143,7 @@ class GraphRunner:
                 with jax.default_matmul_precision(self.precision):
                     return self._call(graph, inputs, params, rng, fast_inputs)
         except JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error):
+            if not is_out_of_memory(error):
                 raise
             # Each result fits into memory, but not all of them together.
             raise TooLargeError(f"'{graph.name}': its results do not fit in memory together: {error}") from error

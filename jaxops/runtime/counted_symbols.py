@@ -14,9 +14,10 @@ from jaxops.compiler.primitives import symbolic_sizes
 from jaxops.dtypes import as_traced
 from jaxops.errors import JaxopsError, StaticError, UnboundedError, UnsupportedError, symbols_in
 from jaxops.graph.nodes import Node
+from jaxops.jax_internals import bounded_by, bounds_of, evaluated
 from jaxops.signature import SHAPE_ONLY
-from jaxops.static import Undecided, evaluated, get_opaque_trace_state, is_symbolic, static_array, symbolic_shape
-from jaxops.symbolic import bounded_by, bounds_of, numbers_of
+from jaxops.static import Undecided, get_opaque_trace_state, is_symbolic, static_array, symbolic_shape
+from jaxops.symbolic import numbers_of
 
 # A size with symbols of an export is tried for these numbers.
 _SAMPLES = (1, 2, 3, 7, 16, 50, 1000)

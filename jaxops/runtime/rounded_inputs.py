@@ -24,11 +24,12 @@ from jaxops.errors import JaxopsError, ShapeError, SizeError, UnsupportedError
 from jaxops.graph.declared_sizes import identifiers
 from jaxops.graph.interpreter import unwrap
 from jaxops.graph.nodes import Graph, Value
+from jaxops.jax_internals import bounded_by
 from jaxops.lazy_sequences import SplitSequence
 from jaxops.runtime.counted_sizes import run_graph_counted
 from jaxops.shown_text import clean
 from jaxops.static import Sizes, StaticValue, Undecided, is_symbolic, symbolic_shape
-from jaxops.symbolic import bounded_by, numbers_of
+from jaxops.symbolic import numbers_of
 
 
 class Range(NamedTuple):

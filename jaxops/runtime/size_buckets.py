@@ -24,12 +24,13 @@ from jaxops.dtypes import canonical
 from jaxops.errors import JaxopsError, UnsupportedError
 from jaxops.graph.interpreter import run_node, scope_of, unwrap
 from jaxops.graph.nodes import Graph, Node
+from jaxops.jax_internals import evaluated
 from jaxops.lazy_sequences import SplitSequence
 from jaxops.memory import LIMIT
 from jaxops.progress import step
 from jaxops.runtime.host_data import Data
 from jaxops.runtime.recently_used import RecentlyUsed
-from jaxops.static import UNKNOWN, StaticValue, Undecided, evaluated, is_symbolic, symbolic_shape
+from jaxops.static import UNKNOWN, StaticValue, Undecided, is_symbolic, symbolic_shape
 
 # Sizes are rounded up to at least `_ROWS` if the operands then have at most `_FEW` elements: without this, a loop that
 # adds one row at a time would need programs for 1, 2, 4 and 8 rows.

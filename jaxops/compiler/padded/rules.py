@@ -16,10 +16,11 @@ from jaxops.compiler.primitives import symbolic_axes
 from jaxops.compiler.row_independence import only_first_axis_is_symbolic
 from jaxops.dtypes import is_float
 from jaxops.errors import UnsupportedError
+from jaxops.jax_internals import evaluated
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.stored_values import stored
 from jaxops.kernels.target import Target
-from jaxops.static import Dim, Sizes, Undecided, evaluated, is_symbolic
+from jaxops.static import Dim, Sizes, Undecided, is_symbolic
 
 # (equation, operands, their true sizes, capacity) → a result, or several.
 Rule = Callable[[Any, list[Padded], list[Sizes], Capacity], Padded | list[Padded]]
