@@ -23,6 +23,7 @@ from jaxops.errors import ModelError, ShapeError, SignatureError, UnsupportedErr
 from jaxops.graph.nodes import Value
 from jaxops.progress import progress, step
 from jaxops.runtime.arguments import to_operand
+from jaxops.runtime.auto_axes import under_auto_axes
 from jaxops.runtime.prepared_params import PreparedParams, prepared, run_prepared
 from jaxops.runtime.x64 import in_64_bits, is_on, under_its_x64, x64_on
 from jaxops.signature_errors import explained
@@ -209,7 +210,7 @@ class Decoder(Report):
             batched, inputs = self._arrived(state, as_traced(tokens), named)
         run = functools.partial(in_64_bits, self._compiled) if enters else self._compiled
         with progress(f"compiling the decoder of {self._model.graph.name or 'a model'}", begun=False):
-            state, logits = run(params, state, batched, inputs)
+            state, logits = under_auto_axes(run, params, state, batched, inputs)
         return state, logits[:, 0] if np.ndim(tokens) == 1 and logits.ndim > 2 else logits
 
     def _arrived(self, state: Any, tokens: jax.Array, named: Mapping[str, Any]) -> tuple[jax.Array, dict[str, Any]]:
