@@ -86,7 +86,7 @@ CASES = {
     ),
     # Old versions.
     **{
-        f"quantize_linear {opset}": (model_of(QUANTIZED, opset), [X[0]], "precision=np.float32\n")
+        f"quantize_linear {opset}": (model_of(QUANTIZED, opset), [X[0]], "return jo.quantize_linear(x, params[\"s\"], np.array([3, 1, 2, 3], np.uint8))")
         for opset in (13, 19, 21, 22)
     },
     "batch_normalization 9": (
@@ -97,29 +97,29 @@ CASES = {
     "split 13 in a loop": (
         model_of(LOOP.format("p, q = Split<axis = 0>(v) v2 = Concat<axis = 0>(q, p)"), 13),
         [X[0, 0]],
-        "p, q = jo.split(v, (2, 2))",
+        "p, q = opset13.Split(v, n_outputs=2)",
     ),
     "softmax 11 in a loop": (
         model_of(
             LOOP.format("v2 = Softmax<axis = 0>(v)"), 11
         ),
         [X[0, 0]],
-        "return k, jo.softmax(v, axes=(0,))",
+        "return k, jo.softmax(v, axis=0)",
     ),
     "split 13 behind unique": (
         model_of("m (float[N] x) => (float[M] y, float[M] z) { a = Unique(x) y, z = Split<axis = 0>(a) }", 13),
         [X[0, 0]],
-        "y, z = jo.split(a, num_outputs=2)",
+        "y, z = opset13.Split(a, n_outputs=2)",
     ),
     "split 13 of a named size": (
         model_of("m (float[N] x) => (float[M] y, float[M] z) { y, z = Split<axis = 0>(x) }", 13),
         [X[0, 0]],
-        "y, z = jo.split(x, (n // 2, n // 2))",
+        "y, z = opset13.Split(x, n_outputs=2)",
     ),
     "split 13 by an input": (
         model_of("m (float[N] x, int64[2] s) => (float[P] y, float[Q] z) { y, z = Split<axis = 0>(x, s) }", 13),
         [X[0, 0], np.array([1, 3])],
-        "y, z, *_ = jo.split(x, s)",
+        "y, z = opset13.Split(x, s, n_outputs=2)",
     ),
     "slice by inputs": (
         model_of(
@@ -132,12 +132,41 @@ CASES = {
     "upsample by an input": (
         model_of("m (float[1,2,3,4] x, float[4] s) => (float[1,2,A,B] y) { y = Upsample(x, s) }", 9),
         [X[None], np.array([1, 1, 2, 2], F)],
-        'return jaxops.onnx.opset(9).Upsample(x, s, mode="nearest")',
+        "return opset9.Upsample(x, s)",
     ),
     "scan 8": (
         model_of(SCAN, 8),
         [X[:, 0], X],
-        "y, rows = jax.vmap(lambda *xs: jo.scan(xs, body, num_scan_inputs=1))(s, x)",
+        "None, [s, x], num_scan_inputs=1, body=body",
+    ),
+    "scan 8 of sequences of different lengths": (
+        model_of(SCAN.replace("(float[N,4] s", "(int64[N] n, float[N,4] s").replace("(, s, x)", "(n, s, x)"), 8),
+        [np.array([2, 3]), X[:, 0], X],
+        "n, [s, x], num_scan_inputs=1, body=body",
+    ),
+    "softmax 11 over axes of which all but one have one element": (
+        model_of("m (float[N,4,1] x) => (float[N,4,1] y) { y = Softmax<axis = 1>(x) }", 11),
+        [X[0, :, :, None]],
+        "return opset11.Softmax(x)",
+    ),
+    "functions of two opsets": (
+        model_of(
+            "m (float[N,3,4] x) => (float[N,3,4] y) { a = my.F(x) y = Softmax<axis = 1>(a) }",
+            12,
+            ', "my" : 1',
+            '<domain: "my", opset_import: ["" : 9]> F (x) => (y) { a = Softmax<axis = 2>(x) y = Softmax<axis = 1>(a) }',
+        ),
+        [X],
+        "opset9 = jaxops.onnx.opset(9)\nopset12 = jaxops.onnx.opset(12)",
+    ),
+    "inputs and sizes that have the name of an opset": (
+        model_of(
+            "m (float[opset9,3,4] opset9) => (float[N,12] y) { a = Softmax<axis = 1>(opset9) s = Shape(a) "
+            "z = Constant<value = int64 {0}>() n = Gather(s, z) z1 = Unsqueeze<axes = [0]>(n) "
+            "t = Constant<value = int64[1] {12}>() d = Concat<axis = 0>(z1, t) y = Reshape(a, d) }", 9
+        ),
+        [X],
+        "opset9_2 = jnp.asarray(opset9_2)",
     ),
     "label_encoder 1 of strings": (
         encoder_1("string", default_int64=-2),
@@ -152,7 +181,7 @@ CASES = {
             extra=', "ai.onnx.preview.training" : 1',
         ),
         [F(2), F(5)],
-        "d, e = jax.grad(lambda *xs: jnp.sum(differentiated(*xs)[0]), (0, 1))(a, b)",
+        '[a, b], xs=("a", "b"), y="y", differentiated=differentiated',
     ),
     # Constants.
     **{
@@ -188,7 +217,7 @@ CASES = {
     "what enters a loop is known behind it": (
         model_of(LOOP.format("v2 = Neg(v)").replace("y = Loop", "l = Loop")[:-1] + "y = Softmax<axis = 0>(l) }", 12),
         [X[0, 0]],
-        "axes=(0,)",
+        "return jo.softmax(l_, axis=0)",
     ),
     # The derivative of a norm at zero is zero.
     "a norm": (
