@@ -54,6 +54,15 @@ def test_what_depends_on_free_sizes_is_called_by_its_opset(tmp_path):
     assert "import jaxops.openvino\n" in text
 
 
+def test_a_version_that_compares_sizes_is_not_taken_for_the_newest_one(tmp_path):
+    """A slope for each channel: the same program as that of ONNX, unless there are three channels."""
+    slope, x = np.array([0.1, 0.2, 0.3], "f4"), -np.arange(18, dtype="f4").reshape(2, 3, 3)
+    _, calls = written(tmp_path / "net", "PReLU", 1, [x, (slope,)], free=True)
+    assert calls == {"opset1.PRelu"}
+    _, calls = written(tmp_path / "fixed", "PReLU", 1, [x[:, :2], (slope,)])
+    assert calls == {"jo.prelu"}
+
+
 @pytest.mark.parametrize("free", [False, True])
 def test_several_results(tmp_path, free):
     window = {"strides": [2, 2], "pads_begin": [0, 0], "pads_end": [0, 0], "kernel": [2, 2], "dilations": [1, 1]}

@@ -17,9 +17,10 @@ import jax
 import numpy as np
 
 from jaxops import ops
-from jaxops.errors import UnsupportedError
+from jaxops.errors import UnsupportedError, symbols_in
 from jaxops.ops import microsoft, ml, openvino, preview, training
 from jaxops.ops.math.exponentials import erfc
+from jaxops.static import evaluated, is_symbolic
 from jaxops.tools.python.assumptions import Assumptions
 from jaxops.tools.python.call_arguments import arguments
 from jaxops.tools.python.expressions import Group, call, flat
@@ -39,6 +40,9 @@ _PUBLIC = {
 }
 # An operator of files that the standard never had.
 _PUBLIC[erfc] = "jax.lax.erfc"
+
+# The number of elements of a static array that a size may be compared with.
+_COMPARED = 16
 
 
 @dataclass(frozen=True)
@@ -141,14 +145,15 @@ def _chosen(node: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], rng
         return _without_key(Call(fn, _PUBLIC[fn], args, kwargs))
     module, name = getattr(fn, "__module__", ""), getattr(fn, "__qualname__", "")
     own = _without_key(Call(fn, f"{module}.{name}", args, kwargs, module))
-    for other in (_newest(operator, args, kwargs), _of_opset(node, inputs, attributes, rng)):
-        if other is None:
-            continue
-        one, two = (_program(made, len(node.outputs)) for made in (other, own))
-        # If an opset's function and its own cannot be traced here, they are the same function; it may only refuse a
-        # type that the model has after `astype`.
-        if one == two and (one is not None or (other.opset is not None and not converted)):
-            return other
+    newest, of_opset = _newest(operator, args, kwargs), _of_opset(node, inputs, attributes, rng)
+    if newest is not None and _agree(newest, own, len(node.outputs)):
+        return newest
+    if of_opset is not None:
+        one, other = (_program(made, len(node.outputs)) for made in (of_opset, own))
+        # If neither can be traced here, they are the same function all the same. An opset may only refuse a type that
+        # the model has after `astype`.
+        if one == other and not (one is None and converted):
+            return of_opset
     if not name:
         raise UnsupportedError(
             f"to_python: {_title(node)} calls {fn}, which has no name and cannot be imported\n"
@@ -174,7 +179,7 @@ def _newest(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ca
 
 
 def _of_opset(node: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], rng: Any) -> Call | None:
-    """The call of the function that an opset has for the operator of a node; None if there is none."""
+    """The call of the function that an opset has for the operator of a node; None if it has none with its arguments."""
     operator, count = node.operator, len(node.outputs)
     if operator.public_opset is None:
         return None
@@ -189,6 +194,8 @@ def _of_opset(node: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], r
         kwargs["n_outputs"] = count
     if rng is not None:
         kwargs["rng"] = rng
+    if not kwargs.keys() <= inspect.signature(fn).parameters.keys():  # a bound of `load`
+        return None
     return _without_key(Call(fn, f"opset{number}.{operator.name}", args, kwargs, module, (module, number)))
 
 
@@ -278,6 +285,39 @@ def _program(made: Call, outputs: int | None = None) -> Any:
     """The traced program of a call, in comparable form; None if it cannot be traced here."""
     traced = _traced(made, outputs)
     return traced and (str(traced[0].jaxpr), [np.asarray(x).tobytes() for x in traced[0].consts])
+
+
+def _agree(one: Call, other: Call, outputs: int) -> bool:
+    """Returns True if two calls are traced to one program, also with numbers in place of symbolic sizes.
+
+    A function may ask whether two sizes are equal, which is False for symbolic ones that may be equal. So each number
+    that a size may be compared with takes their place.
+    """
+    leaves = jax.tree.leaves((other.args, other.kwargs))
+    sizes = [d for x in leaves if isinstance(x, Operand) and x.traceable for d in x.fact.shape]
+    given = [*sizes, *(v for x in leaves if isinstance(x, int | np.ndarray) for v in np.ravel(x)[:_COMPARED].tolist())]
+    numbers = {None} | (
+        {1, 2, *(v for v in given if type(v) is int and v >= 0)} if any(map(is_symbolic, given)) else set()
+    )
+    programs = [[_program(_with_sizes(made, number), outputs) for number in numbers] for made in (one, other)]
+    return programs[0] == programs[1] and _program(one, outputs) is not None
+
+
+def _with_sizes(made: Call, number: Any) -> Call:
+    """The call with a number in place of each symbol in its sizes; unchanged for None."""
+
+    def size(d: Any) -> Any:
+        return evaluated(d, dict.fromkeys(symbols_in(d), number)) if is_symbolic(d) else d
+
+    def fixed(x: Any) -> Any:
+        if isinstance(x, Operand) and x.fact is not None:
+            return replace(x, fact=jax.ShapeDtypeStruct(tuple(map(size, x.fact.shape)), x.fact.dtype))
+        return np.array([size(d) for d in np.ravel(x)], np.int64).reshape(np.shape(x)) if is_symbolic(x) else x
+
+    if number is None:
+        return made
+    args, kwargs = jax.tree.map(fixed, (made.args, made.kwargs))
+    return replace(made, args=args, kwargs=kwargs)
 
 
 def _draws(made: Call) -> bool:

@@ -1,4 +1,4 @@
-"""Placeholders for values, on which adapters of operators run while their calls are recorded."""
+"""Placeholders for the values that a call of an operator takes, and their abstract evaluation."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,9 +9,10 @@ import numpy as np
 
 from jaxops import ops
 from jaxops.dtypes import canonical
-from jaxops.errors import JaxopsError
+from jaxops.errors import JaxopsError, UnsupportedError
+from jaxops.shown_text import clean
 from jaxops.static import Undecided
-from jaxops.tools.python.expressions import Expression, call
+from jaxops.tools.python.expressions import Expression, Ref, call
 from jaxops.tools.python.literals import literal, written_sizes
 
 # The exceptions of an abstract evaluation with operands that are not known well enough.
@@ -37,6 +38,17 @@ class Operand:
     def traceable(self) -> bool:
         """True if an array of this shape and type can replace it while an operator is traced."""
         return self.fact is not None and not self.static
+
+    @property
+    def shape(self) -> Any:
+        """The sizes. Raises UnsupportedError if they are unknown."""
+        if self.fact is None:
+            name = clean(self.expression.name[1:]) if isinstance(self.expression, Ref) else "an operand"
+            raise UnsupportedError(
+                f"to_python: the sizes of {name} decide about a node, and are not known here\n"
+                "  hint    declare the shapes of the model's inputs"
+            )
+        return self.fact.shape
 
     @property
     def ndim(self) -> int | None:

@@ -122,6 +122,11 @@ CASES = {
         [X[0, 0], np.array([1, 3])],
         "y, z = opset13.Split(x, s, n_outputs=2)",
     ),
+    "split 18 that leaves the number of pieces to that of its outputs": (
+        model_of("m (float[N,4] x) => (float[N,2] y, float[N,2] z) { y, z = Split<axis = 1>(x) }", 18),
+        [X[0]],
+        "y, z = jo.split(x, axis=1, num_outputs=2)",
+    ),
     "slice by inputs": (
         model_of(
             "m (float[N] x, int64[1] s, int64[1] e, int64[1] a, int64[1] k) => (float[M] y) "
@@ -316,6 +321,12 @@ def test_a_type_that_an_opset_lacks_after_astype(tmp_path, known):
     for one, other in zip(imported(tmp_path / "net").apply({}, x), model(x), strict=True):
         assert one.dtype == other.dtype == jnp.bfloat16
         assert one.tolist() == other.tolist()
+
+
+def test_sizes_that_a_node_needs_must_be_known(tmp_path):
+    body = "m (float[N] x) => (float[M] y, float[M] z) { a = Unique(x) y, z = Split(a) }"
+    with pytest.raises(UnsupportedError, match=r"the sizes of a decide about a node, .*\n  hint    declare the shapes"):
+        jaxops.onnx.load(model_of(body, 18)).to_python(tmp_path / "net")
 
 
 def test_a_body_that_depends_on_types_needs_the_type_of_each_operand(monkeypatch, tmp_path):
