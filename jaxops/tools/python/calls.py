@@ -293,14 +293,16 @@ def _agree(one: Call, other: Call, outputs: int) -> bool:
     A function may ask whether two sizes are equal, which is False for symbolic ones that may be equal. So each number
     that a size may be compared with takes their place.
     """
-    leaves = jax.tree.leaves((other.args, other.kwargs))
-    sizes = [d for x in leaves if isinstance(x, Operand) and x.traceable for d in x.fact.shape]
-    given = [*sizes, *(v for x in leaves if isinstance(x, int | np.ndarray) for v in np.ravel(x)[:_COMPARED].tolist())]
-    numbers = {None} | (
-        {1, 2, *(v for v in given if type(v) is int and v >= 0)} if any(map(is_symbolic, given)) else set()
-    )
-    programs = [[_program(_with_sizes(made, number), outputs) for number in numbers] for made in (one, other)]
-    return programs[0] == programs[1] and _program(one, outputs) is not None
+    leaves: list[Any] = jax.tree.leaves((other.args, other.kwargs))
+    compared: list[Any] = [d for x in leaves if isinstance(x, Operand) and x.traceable for d in x.fact.shape]
+    for x in leaves:
+        if not isinstance(x, Operand) and isinstance(x, int | np.ndarray):
+            compared += np.asarray(x).reshape(-1)[:_COMPARED].tolist()
+    numbers: list[Any] = [None]
+    if any(map(is_symbolic, compared)):
+        numbers += sorted({1, 2, *(v for v in compared if type(v) is int and v >= 0)})
+    programs, expected = ([_program(_with_sizes(made, n), outputs) for n in numbers] for made in (one, other))
+    return programs == expected and programs[0] is not None
 
 
 def _with_sizes(made: Call, number: Any) -> Call:
