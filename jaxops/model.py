@@ -281,13 +281,14 @@ class Model(StateMethods, Inspection):
     ) -> None:
         """Writes the model as a Python package to read and edit: a function for each module, with calls of `jaxops`.
 
-        Its `apply(params, *inputs)` computes what `model.apply` does. It does not need onnx, unless the model has an
-        operator of an old opset that no operator of `jaxops` replaces. Variables are its last inputs, and their next
+        Its `apply(params, *inputs)` computes what `model.apply` does. Operators are called as `jaxops.conv`, and a
+        version with another meaning as the function of its opset: `opset9 = jaxops.onnx.opset(9)`, `opset9.Upsample`.
+        Such a package of an ONNX model needs onnx. Variables are its last inputs, and their next
         values its last outputs, as in `export`. params: as `model.params`, which is the default; they go to
         'params.safetensors', under the paths of their modules, and `load_params()` reads them. overwrite: also write to
         a folder that has other files, or files that were edited.
         Raises ExistsError (a FileExistsError) for such a folder; SignatureError, ShapeError and DTypeError as `save`,
-        and UnsupportedError for a node that calls of public operators cannot express.
+        and UnsupportedError for a node that no function which can be imported computes.
 
         >>> import os, tempfile, jaxops.onnx
         >>> model = jaxops.onnx.load("notebooks/digits.onnx")
