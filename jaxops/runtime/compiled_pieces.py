@@ -26,11 +26,11 @@ from jaxops.lazy_array import named_arrays
 from jaxops.memory import LIMIT, runs_here
 from jaxops.progress import progress, step
 from jaxops.runtime.auto_axes import is_on_mesh, under_auto_axes
+from jaxops.runtime.buckets import Rounded, has_buckets, run_in_buckets, run_rounded
 from jaxops.runtime.counted_sizes import exact, padded, run_counted, run_graph_counted, run_node_counted
+from jaxops.runtime.data_dependent_sizes import Rounding
 from jaxops.runtime.host_data import Data, as_argument, as_data, as_operand, on_host
 from jaxops.runtime.recently_used import RecentlyUsed
-from jaxops.runtime.rounded_inputs import Rounded, has_buckets, run_in_buckets, run_rounded
-from jaxops.runtime.size_buckets import Rounding
 from jaxops.runtime.specialized_calls import CallCache, SpecializedCalls
 from jaxops.signature import SHAPE_ONLY
 from jaxops.static import (
