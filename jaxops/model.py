@@ -102,11 +102,13 @@ class Model(StateMethods, Inspection):
 
     def __getstate__(self) -> dict[str, Any]:
         attributes = {name: value for name, value in self.__dict__.items() if name != "_structure"}
-        return attributes | {"_weights": portable(self.params)}  # read: the file may be gone when the copy is used
+        # The parameters are read: the file may be gone when the copy is used.
+        return attributes | {"_weights": (portable(self.params), self._weights.cache)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._weights = GivenWeights(self._tensors, restored(state["_weights"]))
+        params, cache = state["_weights"]
+        self._weights = GivenWeights(self._tensors, restored(params), cache)
 
     @property
     @under_its_x64
@@ -183,8 +185,7 @@ class Model(StateMethods, Inspection):
         >>> model(np.load("notebooks/seven.npy")).argmax(-1).tolist()
         [7]
         """
-        weights = self._weights.for_calls(self.x64)
-        return self._function.call(weights, inputs, named, rng, outputs, prepares=not self._shardings)
+        return self._function.call(self._weights, inputs, named, rng, outputs)
 
     @explained
     def specialize(

@@ -122,6 +122,12 @@ def say(fact: str) -> None:
     _LOGGER.info("%s", one_line(fact, _LONGEST))
 
 
+def explain(work: str, way: str, reason: str) -> None:
+    """Says at the level DEBUG in which way something is done, and why."""
+    if _LOGGER.isEnabledFor(logging.DEBUG):  # calls of small programs say it, too
+        _LOGGER.debug("%s", one_line(f"{work or 'a model'}: {way}, since {reason}", 2 * _LONGEST))
+
+
 def _is_notebook() -> bool:
     """True if a person runs the cell: one could be asked for input, as by no tool that runs notebooks."""
     ipython: Any = sys.modules.get("IPython")

@@ -112,8 +112,8 @@ def unlike(symbol: str, one: tuple[str, int], other: tuple[str, int]) -> str:
     )
 
 
-def to_outputs(outputs: Sequence[Any], formals: Sequence[Value], arguments: Any) -> Any:
-    """Returns the outputs as the caller gets them: one as it is, several as a namedtuple; static ones as NumPy arrays.
+def to_outputs(outputs: Sequence[Any], formals: Sequence[Value], arguments: Any) -> Sequence[Any]:
+    """Returns the outputs in the types that the caller gets: static ones as NumPy arrays.
 
     Inside a transformation, static outputs become JAX arrays: a number that does not fit raises an error, since `jit`
     would cut it; strings become `ChosenStrings`. Raises ModelError for an output of another type than declared.
@@ -121,18 +121,17 @@ def to_outputs(outputs: Sequence[Any], formals: Sequence[Value], arguments: Any)
     for formal, y in zip(formals, outputs, strict=True):
         if formal.dtype is not None and formal.dtype != getattr(y, "dtype", formal.dtype):
             _check_declared(formal, formal.dtype, y)
-    names = tuple([formal.name for formal in formals])
     if all(map(is_concrete, outputs)):  # the usual case
-        return outputs[0] if len(outputs) == 1 else named_outputs(names)(*outputs)
+        return outputs
     # Symbolic sizes have no dtype, so they get the declared one.
     types = [formal.dtype if formal.dtype in TYPES_OF_SIZES else None for formal in formals]
     outputs = [as_traced(y, kind) if _is_of_sizes(y) else y for y, kind in zip(outputs, types, strict=True)]
     settled = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(outputs))
     inside = not settled and (tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arguments)))
 
-    for name, y in zip(names, outputs, strict=True):
+    for formal, y in zip(formals, outputs, strict=True):
         if isinstance(y, SplitSequence):
-            raise y.problem(f"output '{name}'")
+            raise y.problem(f"output '{formal.name}'")
 
     def left(y: Any) -> Any:
         if isinstance(y, Deferred):
@@ -145,8 +144,12 @@ def to_outputs(outputs: Sequence[Any], formals: Sequence[Value], arguments: Any)
         # A copy, as the program keeps the array for later calls, and may return it as two outputs.
         return y.copy() if isinstance(y, np.ndarray) else y
 
-    traced = jax.tree.map(left, tuple(outputs), is_leaf=_is_deferred)
-    return traced[0] if len(traced) == 1 else named_outputs(names)(*traced)
+    return jax.tree.map(left, list(outputs), is_leaf=_is_deferred)
+
+
+def packed(outputs: Sequence[Any], formals: Sequence[Value]) -> Any:
+    """Returns one output as it is, several as a namedtuple."""
+    return outputs[0] if len(formals) == 1 else named_outputs(tuple([formal.name for formal in formals]))(*outputs)
 
 
 def _is_of_sizes(y: Any) -> bool:

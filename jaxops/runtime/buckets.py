@@ -220,11 +220,11 @@ def run_rounded(graph: Graph, params: Mapping[str, Any], inputs: Rounded, rng: A
 
 
 def _cropped(values: Any) -> Any:
-    """Crops the results of `run_rounded` to their true sizes."""
+    """Crops the outputs of `run_rounded` to their true sizes."""
 
     def crop(x: Any) -> Any:
         if isinstance(x, _Sizes):
-            return StaticValue(np.asarray(x.numbers, np.int64))
+            return np.asarray(x.numbers, np.int64)
         if not isinstance(x, _Result):
             return x
         sizes = tuple(int(x.sizes.get(axis, size)) for axis, size in enumerate(x.array.shape))

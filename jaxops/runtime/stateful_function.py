@@ -12,6 +12,7 @@ from jaxops.graph.nodes import Graph, Tensor, Value, Variable
 from jaxops.runtime.arguments import named_outputs
 from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.model_function import ModelFunction
+from jaxops.runtime.parameter_values import GivenWeights, Weights
 from jaxops.runtime.x64 import under_its_x64
 from jaxops.signature_errors import explained
 
@@ -43,13 +44,6 @@ class StatefulFunction(ModelFunction):
         # Computes the first values; variables that a first value does not depend on need not be passed.
         self._first = ModelFunction(graph, self._formals, (*defaults, *befores), tensors, runner, x64)
 
-    def again(self) -> "StatefulFunction":
-        """Returns a copy without prepared values. Programs that were compiled are kept."""
-        function = super().again()
-        assert isinstance(function, StatefulFunction)
-        function._first = self._first.again()
-        return function
-
     def apply(
         self, params: Mapping[str, Any], inputs: Sequence[Any], named: Mapping[str, Any], rng: Any, outputs: Any
     ) -> Any:
@@ -60,19 +54,13 @@ class StatefulFunction(ModelFunction):
         return self._split(super().apply(params, inputs, named, rng, self._with_afters(outputs)), outputs)
 
     def call(
-        self,
-        weights: Mapping[str, Any],
-        inputs: Sequence[Any],
-        named: Mapping[str, Any],
-        rng: Any,
-        outputs: Any,
-        prepares: bool,
+        self, weights: Weights | GivenWeights, inputs: Sequence[Any], named: Mapping[str, Any], rng: Any, outputs: Any
     ) -> Any:
         """Returns (state, outputs) for parameters that stay the same in the next calls."""
         inputs, named, has_state = self._with_state(inputs, named)
         if not has_state:
-            return super().call(weights, inputs, named, rng, outputs, prepares)
-        return self._split(super().call(weights, inputs, named, rng, self._with_afters(outputs), prepares), outputs)
+            return super().call(weights, inputs, named, rng, outputs)
+        return self._split(super().call(weights, inputs, named, rng, self._with_afters(outputs)), outputs)
 
     def bind_inputs(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the inputs by name, checked. The variables may be passed as `state`."""

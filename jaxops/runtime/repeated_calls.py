@@ -1,0 +1,170 @@
+"""A call with the parameters of an earlier one, and with inputs of the same types, runs its program at once."""
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple, cast
+
+import jax
+import numpy as np
+
+from jaxops.dtypes import as_canonical, canonical
+from jaxops.errors import OutOfRangeError, amount
+from jaxops.graph.nodes import Graph, Value
+from jaxops.lazy_array import Unread, is_the_same
+from jaxops.opaque import Deferred
+from jaxops.runtime.arguments import named_outputs
+from jaxops.runtime.auto_axes import any_on_mesh
+from jaxops.runtime.recently_used import RecentlyUsed
+from jaxops.static import JaxRuntimeError, is_concrete, tracing
+
+
+class SignatureChanged(Exception):
+    """Raised by a program that is called with other types or settings than it was specialized for."""
+
+
+@dataclass(frozen=True)
+class Executable:
+    """A program that runs at each call: `run(prepared, weights, leaves of the inputs)`.
+
+    weights: the parameters that it reads besides the prepared values. tree: the structure of its results.
+    """
+
+    run: Any
+    prepared: tuple[Any, ...]
+    weights: tuple[Any, ...]
+    tree: Any
+
+
+class FastCall(NamedTuple):
+    """An executable, and the facts that are needed to call it for inputs of the same types as before.
+
+    order: for each leaf, the position of its input. narrowed: positions of 64-bit inputs that are converted to 32 bits.
+    positions: of the outputs among the results, or a `Deferred` of the position. result_type: the namedtuple of several
+    outputs; None for one output.
+    """
+
+    executable: Executable
+    order: tuple[int, ...]
+    narrowed: tuple[int, ...]
+    positions: tuple[int | Deferred, ...]
+    result_type: Any
+
+
+@dataclass(eq=False)
+class CallCache:
+    """Everything that calls of a model computed for its parameters. Other parameters get another cache.
+
+    latest: signature → the executable that ran last; it raises `SignatureChanged` if another one is needed.
+    executables: types and settings → executable. prepared: expression → its value. fast_calls: types of the inputs, as
+    the caller passed them → fast call.
+    """
+
+    params: Mapping[str, Any]
+    latest: RecentlyUsed[Any, Executable] = field(default_factory=RecentlyUsed)
+    executables: RecentlyUsed[Any, Executable] = field(default_factory=RecentlyUsed)
+    prepared: dict[str, Any] = field(default_factory=dict)
+    fast_calls: RecentlyUsed[Any, FastCall] = field(default_factory=RecentlyUsed)
+
+    def __reduce__(self) -> Any:
+        # Programs cannot be pickled.
+        return CallCache, ({},)
+
+    def __str__(self) -> str:
+        size = sum(x.nbytes for x in self.prepared.values())
+        return f"{amount(len(self.prepared), 'value')} of {amount(size, 'byte')}, computed once from parameters"
+
+    @cached_property
+    def concrete(self) -> bool:
+        """Tells whether no parameter is traced."""
+        return all(isinstance(x, Unread) or is_concrete(x) for x in self.params.values())
+
+    @cached_property
+    def on_mesh(self) -> bool:
+        """Tells whether a parameter is on a mesh."""
+        return any_on_mesh(self.params.values())
+
+    def of(self, params: Mapping[str, Any]) -> "CallCache":
+        """Returns the cache of these parameters: this one, or an empty one."""
+        return self if self.has(params) else CallCache(dict(params))
+
+    def has(self, params: Mapping[str, Any]) -> bool:
+        """Tells whether these are the parameters of the cache; some may have been read from the file since."""
+        if len(params) != len(self.params):
+            return False
+        if all(map(operator.is_, params.values(), self.params.values())):
+            return True
+        if not all(map(is_the_same, params.values(), self.params.values())):
+            return False
+        self.params = dict(params)
+        return True
+
+    def remember(
+        self,
+        executable: Executable,
+        graph: Graph,
+        inputs: Sequence[Any],
+        bound: Mapping[str, Any],
+        outputs: Sequence[Any],
+    ) -> None:
+        """Adds a fast call, if inputs need no conversion but that to 32 bits, and outputs need none.
+
+        inputs: as the caller passed them. bound: the inputs by name, after conversion.
+        """
+        entered = list(bound.values())
+        if not inputs or len(inputs) != len(entered) or not all(map(_is_array, inputs)):
+            return
+        changed = [k for k, (x, y) in enumerate(zip(inputs, entered, strict=True)) if x is not y]
+        if not all(_is_narrowed(inputs[k], entered[k]) for k in changed):
+            return
+        tree = executable.tree
+        by_name = jax.tree.unflatten(tree, range(tree.num_leaves))[1]
+        positions = tuple(by_name.get(name) for name in graph.output_names)
+        if all(isinstance(k, int | Deferred) for k in positions) and all(map(_is_declared, graph.outputs, outputs)):
+            names, order = tuple(v.name for v in graph.outputs), [list(bound).index(name) for name in sorted(bound)]
+            result_type = named_outputs(names) if len(names) > 1 else None
+            fast = FastCall(executable, tuple(order), tuple(changed), positions, result_type)
+            self.fast_calls[tuple(map(_kind, inputs))] = fast
+
+    def call_again(self, inputs: Sequence[Any]) -> Any:
+        """Returns the result of a fast call for these inputs; None if there is none.
+
+        Checking inputs and outputs takes longer than a small program, and most calls have the types of an earlier one.
+        """
+        try:
+            fast = self.fast_calls.used(tuple(map(_kind, inputs)))
+        except (AttributeError, TypeError):  # inputs that are not arrays
+            return None
+        if fast is None or cast(Any, jax.config).jax_disable_jit or tracing():
+            return None
+        executable, order, narrowed, positions, result_type = fast
+        try:
+            leaves = [as_canonical(inputs[k]) if k in narrowed else inputs[k] for k in order]
+            results = executable.run(executable.prepared, executable.weights, leaves)
+        except OutOfRangeError:  # the usual path raises it with the name of the input
+            return None
+        except (SignatureChanged, JaxRuntimeError):
+            self.fast_calls.clear()
+            return None
+        outputs = [results[k] if isinstance(k, int) else k.value_of(results[k.array]) for k in positions]
+        return outputs[0] if result_type is None else result_type(*outputs)
+
+
+def _kind(x: Any) -> tuple[Any, ...]:
+    return type(x), x.shape, x.dtype
+
+
+def _is_array(x: Any) -> bool:
+    return is_concrete(x) or type(x) is np.ndarray
+
+
+def _is_narrowed(x: Any, entered: Any) -> bool:
+    """Tells whether an input was converted by `as_canonical`."""
+    return type(x) is type(entered) is np.ndarray and entered.dtype == canonical(x.dtype) != x.dtype
+
+
+def _is_declared(formal: Value, y: Any) -> bool:
+    if isinstance(y, Deferred):
+        return formal.kind != "tensor" or formal.dtype in (None, getattr(y, "dtype", None))
+    return is_concrete(y) and (formal.dtype is None or y.dtype in (formal.dtype, canonical(formal.dtype)))
