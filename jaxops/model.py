@@ -1,5 +1,6 @@
 """A loaded model: a pure JAX function of `(params, *inputs)`, and its compiled form."""
 
+import copy
 import dataclasses
 import functools
 import os
@@ -18,6 +19,7 @@ from jaxops.graph.origin import Origin
 from jaxops.graph.parameters import Choice, prepare, renamed
 from jaxops.graph.static_analysis import StaticInputs, marked_inputs
 from jaxops.memory import LIMIT, max_bytes
+from jaxops.runtime.arguments import Given
 from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.model_structure import ModelStructure, again, register_model
 from jaxops.runtime.parameter_values import GivenWeights, Weights, matched
@@ -171,7 +173,7 @@ class Model(StateMethods, Inspection):
         >>> grads["hidden.weight"].shape == model.params["hidden.weight"].shape
         True
         """
-        return self._function.apply(params, inputs, named, rng, outputs)
+        return self._function.apply(params, Given(inputs, named, rng, outputs))
 
     def __call__(
         self, /, *inputs: Any, rng: jax.Array | None = None, outputs: Sequence[str] | None = None, **named: Any
@@ -185,7 +187,7 @@ class Model(StateMethods, Inspection):
         >>> model(np.load("notebooks/seven.npy")).argmax(-1).tolist()
         [7]
         """
-        return self._function.call(self._weights, inputs, named, rng, outputs)
+        return self._function.call(self._weights, Given(inputs, named, rng, outputs))
 
     @explained
     def specialize(
@@ -219,7 +221,7 @@ class Model(StateMethods, Inspection):
         >>> jax.jit(run)(prepared, image).argmax(-1).tolist()
         [7]
         """
-        return self._function.specialize(inputs, named, rng, outputs, transformable)
+        return self._function.specialize(Given(inputs, named, rng, outputs), transformable)
 
     def with_params(self, params: Mapping[str, Any]) -> "Model":
         """Returns the model with other parameters, which its calls check and prepare.
@@ -321,7 +323,7 @@ class Model(StateMethods, Inspection):
         model._defaults, model._tensors = narrow.defaults, narrow.tensors
         model._weights = Weights(narrow.tensors, self._shardings, narrow.params)
         model._constants = dataclasses.replace(self._constants, tensors=narrow.tensors)
-        model._function = model._function_by(self._function.runner.uncompiled())
+        model._function = model._function_by(copy.copy(self._function.runner))
         return model
 
     def _own_or(self, caller: str, params: Mapping[str, Any] | None) -> Mapping[str, Any]:

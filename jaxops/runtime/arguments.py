@@ -2,10 +2,11 @@
 
 import dataclasses
 import functools
+import operator
 import warnings
 from collections import namedtuple
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
@@ -29,6 +30,19 @@ from jaxops.memory import bounded_operands
 from jaxops.opaque import ChosenStrings, Deferred
 from jaxops.shown_text import clean
 from jaxops.static import FromSizes, StaticValue, Tracer, is_concrete, is_static, is_symbolic, tracing
+
+
+class Given(NamedTuple):
+    """The arguments of a call as the caller passed them, without the parameters.
+
+    inputs: in order, or one dictionary of all. named: inputs by name. rng: a key, or None. outputs: the names of the
+    tensors to return; None for the outputs of the model.
+    """
+
+    inputs: Sequence[Any]
+    named: Mapping[str, Any]
+    rng: Any = None
+    outputs: Sequence[str] | None = None
 
 
 class InputBinder:
@@ -147,9 +161,11 @@ def to_outputs(outputs: Sequence[Any], formals: Sequence[Value], arguments: Any)
     return jax.tree.map(left, list(outputs), is_leaf=_is_deferred)
 
 
-def packed(outputs: Sequence[Any], formals: Sequence[Value]) -> Any:
-    """Returns one output as it is, several as a namedtuple."""
-    return outputs[0] if len(formals) == 1 else named_outputs(tuple([formal.name for formal in formals]))(*outputs)
+def packer(formals: Sequence[Value]) -> Callable[[Sequence[Any]], Any]:
+    """Returns a function of a list of outputs that returns one as it is, several as a namedtuple."""
+    if len(formals) == 1:
+        return operator.itemgetter(0)
+    return cast(Any, named_outputs(tuple([formal.name for formal in formals])))._make
 
 
 def _is_of_sizes(y: Any) -> bool:

@@ -25,7 +25,7 @@ from jaxops.lazy_array import named_arrays
 from jaxops.memory import runs_here
 from jaxops.progress import explain, step
 from jaxops.runtime.auto_axes import under_auto_axes
-from jaxops.runtime.buckets import Rounded, run_rounded
+from jaxops.runtime.buckets import Rounded, cropped, run_rounded
 from jaxops.runtime.counted_sizes import exact, padded, run_counted, run_graph_counted, run_node_counted
 from jaxops.runtime.data_dependent_sizes import Rounding
 from jaxops.runtime.host_data import Data, as_argument, as_data, as_operand, on_host
@@ -74,7 +74,7 @@ class GraphRunner:
             raise ArgumentError(f"`precision` is {self.precision!r}; jax.default_matmul_precision: {error}") from error
 
     def __reduce__(self) -> Any:
-        # Compiled functions cannot be pickled.
+        # Compiled functions cannot be pickled, and a copy may run other graphs.
         return GraphRunner, (self.max_bytes, self.precision, self.stored, self.buckets, dict(self.cuts))
 
     @cached_property
@@ -97,20 +97,11 @@ class GraphRunner:
         """The specialized programs."""
         return SpecializedCalls(self.compiled, self.stored)
 
-    def uncompiled(self) -> "GraphRunner":
-        """Returns a runner for other graphs, with the same settings."""
-        return GraphRunner(self.max_bytes, self.precision, self.stored, self.buckets)
-
     def outputs(
-        self,
-        graph: Graph,
-        first: tuple[StoppedAt, Mapping[str, Any]],
-        inputs: Mapping[str, Any],
-        params: Mapping[str, Any],
-        rng: Any,
+        self, graph: Graph, first: tuple[StoppedAt, Any], inputs: Any, params: Mapping[str, Any], rng: Any
     ) -> list[Any]:
         """Returns the outputs of a graph after its first piece. first: the result of `compiled` from node 0."""
-        stop, values = first[0].value, first[1]
+        stop, values = first[0].value, cropped(first[1], inputs)
         if stop < len(graph.nodes):
             local, params = {**unwrap(inputs), **unwrap(values)}, named_arrays(params)
             _forget(graph, 0, stop, local)

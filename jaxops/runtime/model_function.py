@@ -15,11 +15,10 @@ from jaxops.graph.nodes import Graph, Tensor, Value
 from jaxops.lazy_array import type_of
 from jaxops.memory import max_bytes
 from jaxops.progress import progress
-from jaxops.runtime.arguments import InputBinder, packed
+from jaxops.runtime.arguments import Given, InputBinder, packer
 from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.dispatch import Call, repeated, run
 from jaxops.runtime.parameter_values import GivenWeights, Weights, matched
-from jaxops.runtime.repeated_calls import CallCache
 from jaxops.runtime.specialized_pair import Pair, specialize
 from jaxops.runtime.x64 import is_on, x64_on
 from jaxops.signature_errors import check_key
@@ -57,10 +56,9 @@ class ModelFunction:
         with x64_on(self.x64 and not is_on()):
             return self._binder.bind_inputs(inputs, named)
 
-    def apply(
-        self, params: Mapping[str, Any], inputs: Sequence[Any], named: Mapping[str, Any], rng: Any, outputs: Any
-    ) -> Any:
-        """Returns the outputs for any parameters. outputs: names of tensors to return; None for the model's outputs."""
+    def apply(self, params: Mapping[str, Any], given: Given) -> Any:
+        """Returns the outputs for any parameters."""
+        inputs, named = given.inputs, given.named
         if not isinstance(params, Mapping) or not (inputs or named or self._binder.names.isdisjoint(params)):
             raise SignatureError(
                 f"apply: params is {describe(params)[:80]}; give a dictionary like model.params before the inputs: "
@@ -69,20 +67,18 @@ class ModelFunction:
         values = self.bind_inputs(inputs, named)
         with x64_on(self.x64 and not is_on()):
             weights = matched(params, self._tensors, values)
-        return self._run(weights, values, rng, outputs)
+        return self._run(weights, values, given.rng, given.outputs, given)
 
-    def call(
-        self, weights: Weights | GivenWeights, inputs: Sequence[Any], named: Mapping[str, Any], rng: Any, outputs: Any
-    ) -> Any:
+    def call(self, weights: Weights | GivenWeights, given: Given) -> Any:
         """Returns the outputs for parameters that stay the same in later calls."""
         cache = weights.for_calls(self.x64)
-        result = repeated(self._graph, self.x64, cache, inputs, named, rng, outputs)
+        result = repeated(self._graph.name, self.x64, cache, given)
         if result is not None:
             return result
         if not self._warned and tracing():
             self._warn_of_constants(cache.params)
-        values, passed = self.bind_inputs(inputs, named), inputs if outputs is None else ()
-        return self._run(cache.params, values, rng, outputs, cache=cache, passed=passed)
+        values = self.bind_inputs(given.inputs, given.named)
+        return self._run(cache.params, values, given.rng, given.outputs, given, cache)
 
     def _warn_of_constants(self, weights: Mapping[str, Any]) -> None:
         """Warns once if many weights become constants of a program that is being traced."""
@@ -97,27 +93,16 @@ class ModelFunction:
                 stacklevel=4,  # the caller of the model
             )
 
-    def specialize(
-        self, inputs: tuple[Any, ...], named: dict[str, Any], rng: Any, outputs: Any, transformable: bool
-    ) -> Pair:
+    def specialize(self, given: Given, transformable: bool) -> Pair:
         """Returns a pair of functions for the types of these inputs."""
 
         def traced(weights: Mapping[str, Any], values: Mapping[str, Any], rng: Any) -> Any:
-            return self._run(weights, values, rng, outputs, within="specialize")
+            return self._run(weights, values, rng, given.outputs)
 
-        graph = self.part(outputs)
+        graph = self.part(given.outputs)
         with max_bytes(self.runner.max_bytes), progress(f"specializing {graph.name or 'a model'}"):
-            return specialize(
-                traced,
-                self._binder,
-                self._tensors,
-                inputs,
-                named,
-                rng,
-                x64=self.x64,
-                transformable=transformable,
-                as_it_is=is_long(graph),
-            )
+            long = is_long(graph)
+            return specialize(traced, self._binder, self._tensors, given, self.x64, transformable, as_it_is=long)
 
     def tensors(self, names: Sequence[str], values: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
         """Returns tensors of the graph by name. values: the result of `bind_inputs`."""
@@ -125,28 +110,17 @@ class ModelFunction:
             return {}
         graph = self.part(list(names))
         rng = jax.random.key(0) if graph.draws else None
-        results = run(Call(self.runner, graph, params, values, rng, self.x64, within="tensors"))
+        results = run(Call(self.runner, graph, params, values, rng, self.x64))
         return dict(zip(names, results, strict=True))
 
-    def _run(
-        self,
-        weights: Mapping[str, Any],
-        values: Mapping[str, Any],
-        rng: Any,
-        outputs: Any,
-        *,
-        cache: CallCache | None = None,
-        passed: Sequence[Any] = (),
-        within: str = "",
-    ) -> Any:
-        """Runs the graph. weights, values: checked parameters and inputs. cache, passed, within: as of `Call`."""
+    def _run(self, weights: Any, values: Any, rng: Any, outputs: Any, *facts: Any) -> Any:
+        """Runs the graph. weights, values: checked parameters and inputs. facts: the last fields of `Call`."""
         if rng is not None:
             check_key("apply", rng)
         graph = self.part(outputs)
-        # `Model.x64` counts on it that the host computes nothing for other outputs.
-        call = Call(self.runner, graph, weights, values, rng, self.x64, cache, passed, outputs is None, within)
+        call = Call(self.runner, graph, weights, values, rng, self.x64, *facts)
         try:
-            return packed(run(call), graph.outputs)
+            return packer(graph.outputs)(run(call))
         except UnboundedError as error:
             deciding = inputs_that_size(graph, error.node)
             error.inputs = deciding if len(deciding) < len(graph.inputs) else []

@@ -1,10 +1,10 @@
 """A call with the parameters of an earlier one, and with inputs of the same types, runs its program at once."""
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -14,7 +14,7 @@ from jaxops.errors import OutOfRangeError, amount
 from jaxops.graph.nodes import Graph, Value
 from jaxops.lazy_array import Unread, is_the_same
 from jaxops.opaque import Deferred
-from jaxops.runtime.arguments import named_outputs
+from jaxops.runtime.arguments import packer
 from jaxops.runtime.auto_axes import any_on_mesh
 from jaxops.runtime.recently_used import RecentlyUsed
 from jaxops.static import JaxRuntimeError, is_concrete, tracing
@@ -37,35 +37,19 @@ class Executable:
     tree: Any
 
 
-class FastCall(NamedTuple):
-    """An executable, and the facts that are needed to call it for inputs of the same types as before.
-
-    order: for each leaf, the position of its input. narrowed: positions of 64-bit inputs that are converted to 32 bits.
-    positions: of the outputs among the results, or a `Deferred` of the position. result_type: the namedtuple of several
-    outputs; None for one output.
-    """
-
-    executable: Executable
-    order: tuple[int, ...]
-    narrowed: tuple[int, ...]
-    positions: tuple[int | Deferred, ...]
-    result_type: Any
-
-
 @dataclass(eq=False)
 class CallCache:
     """Everything that calls of a model computed for its parameters. Other parameters get another cache.
 
-    latest: signature → the executable that ran last; it raises `SignatureChanged` if another one is needed.
-    executables: types and settings → executable. prepared: expression → its value. fast_calls: types of the inputs, as
-    the caller passed them → fast call.
+    executables: static arguments, shapes and dtypes → the program that ran last for them; it raises `SignatureChanged`
+    if another one is needed. prepared: expression → its value. fast_calls: types of the inputs, as the caller passed
+    them → the function of such inputs that runs an executable.
     """
 
     params: Mapping[str, Any]
-    latest: RecentlyUsed[Any, Executable] = field(default_factory=RecentlyUsed)
     executables: RecentlyUsed[Any, Executable] = field(default_factory=RecentlyUsed)
     prepared: dict[str, Any] = field(default_factory=dict)
-    fast_calls: RecentlyUsed[Any, FastCall] = field(default_factory=RecentlyUsed)
+    fast_calls: RecentlyUsed[Any, Callable[[Sequence[Any]], Any]] = field(default_factory=RecentlyUsed)
 
     def __reduce__(self) -> Any:
         # Programs cannot be pickled.
@@ -101,12 +85,7 @@ class CallCache:
         return True
 
     def remember(
-        self,
-        executable: Executable,
-        graph: Graph,
-        inputs: Sequence[Any],
-        bound: Mapping[str, Any],
-        outputs: Sequence[Any],
+        self, executable: Executable, graph: Graph, inputs: Sequence[Any], bound: Mapping[str, Any], outputs: list[Any]
     ) -> None:
         """Adds a fast call, if inputs need no conversion but that to 32 bits, and outputs need none.
 
@@ -120,12 +99,18 @@ class CallCache:
             return
         tree = executable.tree
         by_name = jax.tree.unflatten(tree, range(tree.num_leaves))[1]
-        positions = tuple(by_name.get(name) for name in graph.output_names)
-        if all(isinstance(k, int | Deferred) for k in positions) and all(map(_is_declared, graph.outputs, outputs)):
-            names, order = tuple(v.name for v in graph.outputs), [list(bound).index(name) for name in sorted(bound)]
-            result_type = named_outputs(names) if len(names) > 1 else None
-            fast = FastCall(executable, tuple(order), tuple(changed), positions, result_type)
-            self.fast_calls[tuple(map(_kind, inputs))] = fast
+        positions = [by_name.get(name) for name in graph.output_names]  # of the outputs among the results
+        are_results = all(isinstance(k, int | Deferred) for k in positions)
+        if not (are_results and all(map(_is_declared, graph.outputs, outputs))):
+            return
+        order, packed = [list(bound).index(name) for name in sorted(bound)], packer(graph.outputs)
+        run, prepared, weights = executable.run, executable.prepared, executable.weights
+
+        def again(inputs: Sequence[Any]) -> Any:
+            results = run(prepared, weights, [as_canonical(inputs[k]) if k in changed else inputs[k] for k in order])
+            return packed([results[k] if isinstance(k, int) else k.value_of(results[k.array]) for k in positions])
+
+        self.fast_calls[tuple(map(_kind, inputs))] = again
 
     def call_again(self, inputs: Sequence[Any]) -> Any:
         """Returns the result of a fast call for these inputs; None if there is none.
@@ -133,22 +118,18 @@ class CallCache:
         Checking inputs and outputs takes longer than a small program, and most calls have the types of an earlier one.
         """
         try:
-            fast = self.fast_calls.used(tuple(map(_kind, inputs)))
+            again = self.fast_calls.used(tuple(map(_kind, inputs)))
         except (AttributeError, TypeError):  # inputs that are not arrays
             return None
-        if fast is None or cast(Any, jax.config).jax_disable_jit or tracing():
+        if again is None or cast(Any, jax.config).jax_disable_jit or tracing():
             return None
-        executable, order, narrowed, positions, result_type = fast
         try:
-            leaves = [as_canonical(inputs[k]) if k in narrowed else inputs[k] for k in order]
-            results = executable.run(executable.prepared, executable.weights, leaves)
+            return again(inputs)
         except OutOfRangeError:  # the usual path raises it with the name of the input
             return None
         except (SignatureChanged, JaxRuntimeError):
             self.fast_calls.clear()
             return None
-        outputs = [results[k] if isinstance(k, int) else k.value_of(results[k.array]) for k in positions]
-        return outputs[0] if result_type is None else result_type(*outputs)
 
 
 def _kind(x: Any) -> tuple[Any, ...]:

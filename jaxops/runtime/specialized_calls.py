@@ -53,27 +53,23 @@ class SpecializedCalls:
     ) -> tuple[Executable, Any]:
         """Returns the executable and the result of `compiled`. leaves, tree: of (inputs, rng), without tracers."""
         signature = (static, tree, *[(x.shape, x.dtype) for x in leaves])
-        executable = cache.latest.used(signature)
+        executable = cache.executables.used(signature)
         if executable is not None:
             try:
                 return executable, _result(executable, leaves)
             except SignatureChanged:
-                cache.latest.pop(signature, None)
+                cache.executables.pop(signature, None)
         with garbage_later():
-            key = static, tree, *map(jax.typeof, leaves), _settings()
-            executable = cache.executables.used(key)
-            if executable is None:
-                executable = cache.executables[key] = self._executable(cache, key, static, inputs, rng, leaves)
-            cache.latest[signature] = executable
+            executable = cache.executables[signature] = self._executable(cache, static, inputs, rng, leaves, tree)
             return executable, _result(executable, leaves)
 
     def _executable(
-        self, cache: CallCache, key: Any, static: tuple[Any, ...], inputs: Any, rng: Any, leaves: list[Any]
+        self, cache: CallCache, static: tuple[Any, ...], inputs: Any, rng: Any, leaves: list[Any], tree: Any
     ) -> Executable:
         """Returns the program for one signature."""
         params, settings = cache.params, _settings()
         weights = [params[name] for name in sorted(params)]  # as JAX orders the leaves of a dictionary
-        signature = key, tuple(jax.typeof(type_of(x)) for x in weights)
+        signature = static, tree, settings, *map(jax.typeof, leaves), *(jax.typeof(type_of(x)) for x in weights)
         program = self.programs.used(signature)
         if program is None:
             entry = None
@@ -96,15 +92,9 @@ class SpecializedCalls:
         return Executable(run, prepared, tuple(arrays([weights[k] for k in read])), tree)
 
     def _specialized(
-        self,
-        cache: CallCache,
-        static: tuple[Any, ...],
-        inputs: Any,
-        rng: Any,
-        leaves: Sequence[Any],
-        entry: CacheEntry | None,
+        self, cache: CallCache, static: tuple[Any, ...], inputs: Any, rng: Any, leaves: list[Any], entry: Any
     ) -> "_Program":
-        """Traces, specializes and compiles the program for one signature."""
+        """Traces, specializes and compiles the program for one signature. entry: of the cache for it, or None."""
         types = {name: type_of(x) for name, x in cache.params.items()}
         traced = self.compiled.trace(*static, types, inputs, rng)
         target = this_machine(specialized=True, prepared=True, compiled_here=True)

@@ -1,7 +1,5 @@
 """The ways in which a call runs: the one that applies, and the same results without it."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -69,6 +67,7 @@ def test_in_64_bits(ways):
     assert ways(loaded, x) == ["repeated"]
     assert ways(loaded.apply, {}, x) == ["in 64 bits", "compiled"]
     assert ways(jax.jit(lambda: loaded(x))) == ["in 64 bits", "node by node"]
+    assert ways(jax.jit(loaded.apply), {}, x.astype(np.float32)) == ["in 64 bits", "one operation", "node by node"]
     with jax.enable_x64(True):
         assert ways(loaded.apply, {}, x) == ["compiled"]
 
@@ -185,7 +184,7 @@ def test_results_are_the_same_without_it(name, ways, monkeypatch):
         monkeypatch.setattr(dispatch, "is_long", lambda graph: True)
     expected, taken = outcomes(name, ways)
     assert any(name in names for names in taken)
-    repeated = dataclasses.replace(dispatch.REPEATED, applies=lambda *_: name != "repeated")
+    repeated = dispatch.REPEATED._replace(applies=lambda given: name != "repeated")
     monkeypatch.setattr(dispatch, "REPEATED", repeated)
     monkeypatch.setattr(dispatch, "WAYS", tuple(way for way in dispatch.WAYS if way.name != name))
     results, taken = outcomes(name, ways)
