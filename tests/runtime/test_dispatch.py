@@ -1,5 +1,8 @@
 """The ways in which a call runs: the one that applies, and the same results without it."""
 
+import copy
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -70,6 +73,22 @@ def test_in_64_bits(ways):
     assert ways(jax.jit(loaded.apply), {}, x.astype(np.float32)) == ["in 64 bits", "one operation", "node by node"]
     with jax.enable_x64(True):
         assert ways(loaded.apply, {}, x) == ["compiled"]
+
+
+def test_one_operation_in_64_bits():
+    """The types of a model of 64 bits stay in a program with x64 off, as do its derivatives and batches."""
+    loaded, x = load(DOUBLE), jnp.asarray([1 + 2**-20, 3], jnp.float32)
+    expected = np.asarray(x, np.float64) ** 2
+    run = jax.jit(lambda x: loaded.apply({}, x))
+    for found in (run(x), jax.jit(jax.vmap(run))(x[None])[0], jax.vmap(run)(x[None])[0]):
+        assert found.dtype == np.float64
+        np.testing.assert_array_equal(np.asarray(found), expected)
+
+    def loss(x):
+        return run(x).astype(jnp.float32).sum()
+
+    for gradient in (jax.grad(loss), jax.jit(jax.grad(loss))):
+        np.testing.assert_allclose(gradient(x), 2 * x, rtol=1e-7)
 
 
 def test_one_operation(ways):
@@ -151,6 +170,18 @@ def test_names_of_files_are_cleaned(caplog):
     with caplog.at_level("DEBUG", "jaxops"):
         loaded(X)
     assert not any("\x1b" in line or "\n" in line for line in caplog.messages)
+
+
+def test_copies_share_what_was_computed_for_the_parameters():
+    loaded = load(PRODUCT)
+    loaded(X)
+    cache = loaded._weights.cache
+    assert cache.executables
+    other = copy.copy(loaded)
+    assert other._weights.for_calls(x64=False) is cache
+    for apart in (pickle.loads(pickle.dumps(loaded)), loaded.with_params({"w": jnp.asarray(2 * W)})):
+        assert not apart._weights.cache.executables
+        assert apart(X).y.shape == (5, 3)
 
 
 def test_the_list():
