@@ -121,10 +121,8 @@ def repeated(model: str, x64: bool, cache: CallCache, given: Given) -> Any:
 
     model: its name. x64: whether it runs with 64-bit types. cache: of its parameters.
     """
-    if not REPEATED.applies(given):
-        return None
     with x64_on(x64 and not is_on()):
-        result = REPEATED.run(cache, given.inputs)
+        result = REPEATED.run(cache, given.inputs) if REPEATED.applies(given) else None
     if result is not None:
         explain(model, REPEATED.name, REPEATED.when)
     return result
@@ -162,10 +160,6 @@ def _under_settings(way: Callable[[Call], Sequence[Any]]) -> Callable[[Call], Se
 
 def _repeats(given: Given) -> bool:
     return given.rng is None and given.outputs is None and not given.named
-
-
-def _needs_64_bits(call: Call) -> bool:
-    return call.x64 and not is_on()
 
 
 def _in_64_bits(call: Call) -> Sequence[Any]:
@@ -232,10 +226,6 @@ def _in_bucket(call: Call) -> Sequence[Any]:
     return run_in_buckets(call.graph, call.inputs, call.bucket, call.runner.unserved, padded)
 
 
-def _is_long(call: Call) -> bool:
-    return is_long(call.graph)
-
-
 def _may_prepare(call: Call) -> bool:
     return call.cache is not None and call.is_known and not call.on_mesh
 
@@ -270,12 +260,12 @@ def _compiled(call: Call) -> Sequence[Any]:
 
 REPEATED = Way("repeated", _repeats, CallCache.call_again, "an earlier call had such inputs", "checks take too long")
 WAYS = (
-    Way("in 64 bits", _needs_64_bits, _in_64_bits, "the model needs 64-bit types, and x64 is off", "x64 decides types"),
+    Way("in 64 bits", lambda call: call.x64 and not is_on(), _in_64_bits, "it needs x64, which is off", "types follow"),
     Way("one operation", _is_part, _as_operation, "`jit` traces all arguments", "the nodes are traced inside of it"),
     Way("host part", _has_host_part, _after_host, "static inputs set sizes", "only the rest of the nodes goes on"),
     Way("node by node", _is_traced, _node_by_node, "JAX traces the call, or `jit` is off", "the next compile programs"),
     Way("in buckets", _has_bucket, _in_bucket, "`buckets` rounds sizes up", "larger inputs go on"),
-    Way("in sections", _is_long, _compiled, "the graph is too long for one function", "the next would join sections"),
+    Way("in sections", lambda call: is_long(call.graph), _compiled, "the graph is long", "the next join the sections"),
     Way("specialized", _may_prepare, _specialized, "the parameters stay the same", "the next computes more each time"),
     Way("compiled", lambda _: True, _compiled, "parameters may change, or are traced or on a mesh", "it runs any call"),
 )

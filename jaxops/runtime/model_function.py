@@ -58,13 +58,13 @@ class ModelFunction:
 
     def apply(self, params: Mapping[str, Any], given: Given) -> Any:
         """Returns the outputs for any parameters."""
-        inputs, named = given.inputs, given.named
-        if not isinstance(params, Mapping) or not (inputs or named or self._binder.names.isdisjoint(params)):
+        has_inputs = given.inputs or given.named
+        if not isinstance(params, Mapping) or not (has_inputs or self._binder.names.isdisjoint(params)):
             raise SignatureError(
                 f"apply: params is {describe(params)[:80]}; give a dictionary like model.params before the inputs: "
                 "model.apply(model.params, …), or call model(…)"
             )
-        values = self.bind_inputs(inputs, named)
+        values = self.bind_inputs(given.inputs, given.named)
         with x64_on(self.x64 and not is_on()):
             weights = matched(params, self._tensors, values)
         return self._run(weights, values, given.rng, given.outputs, given)
@@ -101,8 +101,7 @@ class ModelFunction:
 
         graph = self.part(given.outputs)
         with max_bytes(self.runner.max_bytes), progress(f"specializing {graph.name or 'a model'}"):
-            long = is_long(graph)
-            return specialize(traced, self._binder, self._tensors, given, self.x64, transformable, as_it_is=long)
+            return specialize(traced, self._binder, self._tensors, given, self.x64, transformable, is_long(graph))
 
     def tensors(self, names: Sequence[str], values: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
         """Returns tensors of the graph by name. values: the result of `bind_inputs`."""

@@ -77,11 +77,10 @@ class CallCache:
         """Tells whether these are the parameters of the cache; some may have been read from the file since."""
         if len(params) != len(self.params):
             return False
-        if all(map(operator.is_, params.values(), self.params.values())):
-            return True
-        if not all(map(is_the_same, params.values(), self.params.values())):
-            return False
-        self.params = dict(params)
+        if not all(map(operator.is_, params.values(), self.params.values())):
+            if not all(map(is_the_same, params.values(), self.params.values())):
+                return False
+            self.params = dict(params)
         return True
 
     def remember(

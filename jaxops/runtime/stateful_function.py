@@ -56,8 +56,7 @@ class StatefulFunction(ModelFunction):
         inputs, named, has_state = self._with_state(given.inputs, given.named)
         if not has_state:
             return run(weights, Given(inputs, named, given.rng, given.outputs))
-        afters = [variable.after for variable in self._variables]
-        outputs = None if given.outputs is None else [*given.outputs, *afters]
+        outputs = None if given.outputs is None else [*given.outputs, *(v.after for v in self._variables)]
         return self._split(run(weights, Given(inputs, named, given.rng, outputs)), given.outputs)
 
     def bind_inputs(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
