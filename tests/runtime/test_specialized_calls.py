@@ -173,32 +173,32 @@ def test_a_parameter_that_is_replaced_counts(model):
 def test_settings_of_jax_count(model):
     x = image(1, 3, 8, 8)
     model(x)
-    programs = len(model._weights.cache.executables)
+    programs = len(model._function.runner.specialized.programs)
     with jax.default_matmul_precision("highest"):
         model(x)
-    assert len(model._weights.cache.executables) == programs + 1
+    assert len(model._function.runner.specialized.programs) == programs + 1
     model(x)
-    assert len(model._weights.cache.executables) == programs + 1
+    assert len(model._function.runner.specialized.programs) == programs + 1
 
 
 def test_types_that_a_shape_does_not_say_count(model):
     """A weak type, and a type of keys, are parts of the signature; a device is not, but the results are there."""
     x = image(1, 3, 8, 8)
     expected = model(x)
-    programs = len(model._weights.cache.executables)
+    programs = len(model._function.runner.specialized.programs)
     weak = jnp.full(x.shape, 1.0)
     assert weak.weak_type
     for _ in range(2):  # in turns
         np.testing.assert_allclose(model(weak), model(np.ones_like(x)), rtol=1e-6)
         np.testing.assert_array_equal(model(x), expected)
-    assert len(model._weights.cache.executables) == programs + 1
+    assert len(model._function.runner.specialized.programs) == programs + 1
     other = jax.devices()[1]
     found = model(jax.device_put(x, other))
     assert found.devices() == {other}
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     with jax.default_device(other):
         assert model(x).devices() == {other}
-    assert len(model._weights.cache.executables) == programs + 1
+    assert len(model._function.runner.specialized.programs) == programs + 1
 
 
 def test_threads_that_replace_parameters(model):
