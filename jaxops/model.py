@@ -1,5 +1,6 @@
 """A loaded model: a pure JAX function of `(params, *inputs)`, and its compiled form."""
 
+import copy
 import dataclasses
 import functools
 import os
@@ -18,6 +19,7 @@ from jaxops.graph.origin import Origin
 from jaxops.graph.parameters import Choice, prepare, renamed
 from jaxops.graph.static_analysis import StaticInputs, marked_inputs
 from jaxops.memory import LIMIT, max_bytes
+from jaxops.runtime.arguments import Given
 from jaxops.runtime.bounds_check import check_bounds
 from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.model_structure import ModelStructure, again, register_model
@@ -105,11 +107,13 @@ class Model(StateMethods, Inspection):
 
     def __getstate__(self) -> dict[str, Any]:
         attributes = {name: value for name, value in self.__dict__.items() if name != "_structure"}
-        return attributes | {"_weights": portable(self.params)}  # read: the file may be gone when the copy is used
+        # The parameters are read: the file may be gone when the copy is used.
+        return attributes | {"_weights": (portable(self.params), self._weights.cache)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._weights = GivenWeights(self._tensors, restored(state["_weights"]))
+        params, cache = state["_weights"]
+        self._weights = GivenWeights(self._tensors, restored(params), cache)
 
     @property
     @under_its_x64
@@ -172,7 +176,7 @@ class Model(StateMethods, Inspection):
         >>> grads["hidden.weight"].shape == model.params["hidden.weight"].shape
         True
         """
-        return self._function.apply(params, inputs, named, rng, outputs)
+        return self._function.apply(params, Given(inputs, named, rng, outputs))
 
     def __call__(
         self, /, *inputs: Any, rng: jax.Array | None = None, outputs: Sequence[str] | None = None, **named: Any
@@ -186,8 +190,7 @@ class Model(StateMethods, Inspection):
         >>> model(np.load("notebooks/seven.npy")).argmax(-1).tolist()
         [7]
         """
-        weights = self._weights.for_calls(self.x64)
-        return self._function.call(weights, inputs, named, rng, outputs, prepares=not self._shardings)
+        return self._function.call(self._weights, Given(inputs, named, rng, outputs))
 
     @explained
     def specialize(
@@ -221,7 +224,7 @@ class Model(StateMethods, Inspection):
         >>> jax.jit(run)(prepared, image).argmax(-1).tolist()
         [7]
         """
-        return self._function.specialize(inputs, named, rng, outputs, transformable)
+        return self._function.specialize(Given(inputs, named, rng, outputs), transformable)
 
     def with_params(self, params: Mapping[str, Any]) -> "Model":
         """Returns the model with other parameters, which its calls check and prepare.
@@ -324,7 +327,7 @@ class Model(StateMethods, Inspection):
         model._defaults, model._tensors = narrow.defaults, narrow.tensors
         model._weights = Weights(narrow.tensors, self._shardings, narrow.params)
         model._constants = dataclasses.replace(self._constants, tensors=narrow.tensors)
-        model._function = model._function_by(self._function.runner.uncompiled())
+        model._function = model._function_by(copy.copy(self._function.runner))
         return model
 
     def _own_or(self, caller: str, params: Mapping[str, Any] | None) -> Mapping[str, Any]:

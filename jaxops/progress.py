@@ -122,6 +122,12 @@ def say(fact: str) -> None:
     _LOGGER.info("%s", one_line(fact, _LONGEST))
 
 
+def explain(work: str, way: str, reason: str) -> None:
+    """Says at the level DEBUG in which way something is done, and why."""
+    if _LOGGER.isEnabledFor(logging.DEBUG):  # calls of small programs say it, too
+        _LOGGER.debug("%s", one_line(f"{work or 'a model'}: {way}, since {reason}", 2 * _LONGEST))
+
+
 def _is_notebook() -> bool:
     """Returns True if a person runs the cell: interactive front ends allow stdin; nbconvert and the like do not."""
     ipython: Any = sys.modules.get("IPython")

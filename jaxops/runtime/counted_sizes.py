@@ -143,8 +143,8 @@ def exact(values: Any) -> Any:
     def cropped(x: Any) -> Any:
         if not isinstance(x, Counted):
             return x
-        sizes = (int(x.sizes.get(axis, size)) for axis, size in enumerate(x.array.shape))
-        return as_traced(np.asarray(x.array)[tuple(map(slice, sizes))])
+        sizes = tuple(int(x.sizes.get(axis, size)) for axis, size in enumerate(x.array.shape))
+        return x.array if sizes == x.array.shape else as_traced(np.asarray(x.array)[tuple(map(slice, sizes))])
 
     if isinstance(values, np.ndarray | jax.Array):  # most values; a walk over a tree takes ten times as long
         return values

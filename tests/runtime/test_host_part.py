@@ -31,7 +31,7 @@ def agrees(proto, found, **inputs):
 
 def programs(net):
     """The number of programs that were specialized."""
-    return len(net._function.runner._specialized)
+    return len(net._function.runner.specialized.programs)
 
 
 def test_one_program_serves_all_lengths_with_the_same_maximum():
@@ -84,7 +84,7 @@ def test_the_last_calls_are_kept():
     for k in range(1, 150):
         net(x, np.array([200, k]))
         net(x, np.array([200, 1]))
-    kept = [int(key[2][0][1].value[1]) for key in net._function._host_parts._inputs]
+    kept = [int(key[2][0][1].value[1]) for key in net._function.runner.host_parts._inputs]
     assert kept == [*range(23, 150), 1]
     assert programs(net) == 1
 

@@ -18,9 +18,10 @@ import numpy as np
 
 from jaxops import ops
 from jaxops.errors import UnsupportedError, symbols_in
+from jaxops.jax_internals import evaluated
 from jaxops.ops import microsoft, ml, openvino, preview, training
 from jaxops.ops.math.exponentials import erfc
-from jaxops.static import evaluated, is_symbolic
+from jaxops.static import is_symbolic
 from jaxops.tools.python.assumptions import Assumptions
 from jaxops.tools.python.call_arguments import arguments
 from jaxops.tools.python.expressions import Group, call, flat

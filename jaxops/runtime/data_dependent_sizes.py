@@ -28,7 +28,7 @@ from jaxops.jax_internals import evaluated
 from jaxops.lazy_sequences import SplitSequence
 from jaxops.memory import LIMIT
 from jaxops.progress import step
-from jaxops.runtime.host_data import Data
+from jaxops.runtime.host_data import Data, widened
 from jaxops.runtime.recently_used import RecentlyUsed
 from jaxops.static import UNKNOWN, StaticValue, Undecided, is_symbolic, symbolic_shape
 
@@ -116,15 +116,7 @@ class Plan:
     def padded(self, values: Any) -> Any:
         """Returns the operands padded with zeros."""
         arrays, tree = jax.tree.flatten(values)
-
-        def pad(x: Any, room: tuple[int, ...]) -> Any:
-            if room == x.shape:
-                return x
-            wider = np.zeros(room, x.dtype)
-            wider[tuple(map(slice, x.shape))] = x
-            return wider
-
-        return jax.tree.unflatten(tree, list(map(pad, arrays, self._rooms)))
+        return jax.tree.unflatten(tree, list(map(widened, arrays, self._rooms)))
 
     def cropped(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the results without surplus rows, as data; static sizes become the true ones."""
