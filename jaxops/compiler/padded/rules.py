@@ -95,10 +95,7 @@ def _reshape(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capac
         return Padded(jnp.zeros(room, x.array.dtype), zeroed=True)
     if are_rows(sizes[0]) and are_rows(after) and math.prod(room) == x.array.size:
         return Padded(lax.reshape(x.array, room), x.zeroed)  # true elements stay before surplus ones
-    shape = jax.ShapeDtypeStruct(room, np.int32)
-    position = jnp.zeros((1,) * len(after), np.int32)
-    for axis, size in enumerate(after):
-        position = position * capacity.count(size) + positions(shape, axis)
+    position = _true_positions(after, capacity)
     index, stride = jnp.zeros_like(position), 1
     for size, room in zip(reversed(sizes[0]), reversed(x.array.shape), strict=True):
         count = capacity.count(size)
@@ -108,6 +105,22 @@ def _reshape(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capac
             stride * room,
         )
     return Padded(jnp.take(x.array.reshape(-1), index, mode="clip"))
+
+
+def _true_positions(sizes: Sizes, capacity: Capacity) -> Any:
+    """Returns the position of each element among the true elements of an array of these sizes, in order."""
+    shape = jax.ShapeDtypeStruct(tuple(map(capacity.of, sizes)), np.int32)
+    position = jnp.zeros((1,) * len(sizes), np.int32)
+    for axis, size in enumerate(sizes):
+        position = position * capacity.count(size) + positions(shape, axis)
+    return position
+
+
+def _random_bits(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> Padded:
+    """Draws the bits that an array of the true size would have: those at a position do not depend on the size."""
+    after = eqn.params["shape"]
+    bits = eqn.primitive.bind(inputs[0].array, **{**eqn.params, "shape": (math.prod(map(capacity.of, after)),)})
+    return Padded(jnp.take(bits, _true_positions(after, capacity), axis=-1, mode="clip"))
 
 
 def _slice(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> Padded:
@@ -259,6 +272,7 @@ RULES: dict[str, Rule] = {
     "dynamic_update_slice": _dynamic_update_slice,
     "gather": _gather,
     "pad": _pad,
+    "random_bits": _random_bits,
     **{f"reduce_window_{kind}": _windows for kind in ("max", "min", "sum")},
     "reshape": _reshape,
     "rev": _rev,
