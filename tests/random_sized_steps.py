@@ -29,9 +29,7 @@ def _pick(m: Any, items: Any) -> Any:
 def _one(m: Any, axes: int = 0, most: int = 9, kinds: str = "fi") -> str:
     """Returns one of the last values with so many axes, most often one whose size differs."""
     found = [
-        name
-        for name in m.pool
-        if axes <= m.samples[name][0].ndim <= most and m.samples[name][0].dtype.kind in kinds
+        name for name in m.pool if axes <= m.samples[name][0].ndim <= most and m.samples[name][0].dtype.kind in kinds
     ]
     varying = [name for name in found if m.varying(name)]
     if varying and m.rng.random() < 0.9:
@@ -120,8 +118,10 @@ def reduce(m: Any) -> str:
     axes = sorted({_axis(m, x), *([_axis(m, x)] if m.rng.random() < 0.4 else [])})
     op = _pick(m, ["ReduceSum", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL1"])
     keep = int(m.rng.random() < 0.5)
-    return _small(m, m.add(op, x, m.constant(axes), keepdims=keep)) if m.rng.random() < 0.3 else m.add(
-        op, x, m.constant(axes), keepdims=keep
+    return (
+        _small(m, m.add(op, x, m.constant(axes), keepdims=keep))
+        if m.rng.random() < 0.3
+        else m.add(op, x, m.constant(axes), keepdims=keep)
     )
 
 
@@ -447,8 +447,15 @@ def one_hot(m: Any) -> str:
 @_step()
 def resized(m: Any) -> str:
     scales = m.constant([1, 1, 2], np.float32)
-    return m.add("Resize", _signal(m), "", scales, mode="nearest", coordinate_transformation_mode="asymmetric",
-                 nearest_mode="floor")
+    return m.add(
+        "Resize",
+        _signal(m),
+        "",
+        scales,
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
 
 
 @_step()
