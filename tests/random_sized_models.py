@@ -13,7 +13,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
-from random_sized_steps import MOTIFS, NoStep
+from random_sized_combinations import MOTIFS
+from random_sized_steps import NoStep
 
 OPSET = 18
 _MOST_ELEMENTS, _LARGEST_NUMBER = 4096, 1e4

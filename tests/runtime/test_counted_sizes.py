@@ -282,3 +282,41 @@ def test_the_state_of_a_loop_has_no_padding():
     )
     with pytest.raises(UnsupportedError, match="Loop 'y'"):
         jax.jit(load(proto, bounds={"NonZero": 4}).apply)({}, np.array([1, 0, 2, 0], np.float32))
+
+
+def test_random_numbers_are_those_of_the_exact_size():
+    """A program draws for the true elements what a plain call draws, along any axis."""
+    proto = model(
+        """main (float[6,2] x, bool[6] m) => (float[2] first, float[2] last, float[2] total) {
+            rows = Compress<axis = 0>(x, m) t = Transpose(rows) r = RandomNormalLike(rows) q = RandomUniformLike(t)
+            first = Gather(r, nought) last = Gather<axis = 1>(q, minus) total = ReduceSum<keepdims = 0>(q, one) }""",
+        initializers={"nought": 0, "minus": -1, "one": [1]},
+    )
+    exact, bounded = load(proto), load(proto, bounds={"Compress": 6})
+    for net_ in (exact, bounded):
+        run = jax.jit(net_.apply)
+        for count in (1, 4, 6):
+            inputs, key = (np.zeros((6, 2), np.float32), np.arange(6) < count), jax.random.key(count)
+            for got, wanted in zip(run({}, *inputs, rng=key), exact(*inputs, rng=key), strict=True):
+                np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+def test_flags_of_rows_that_data_choose_are_counted():
+    """Their sum may be a size, so it has a largest value: the most rows that a mask can choose."""
+    proto = model(
+        """main (float[8,2] x, bool[8] m) => (int64[1] n, float[1,1] total) {
+            rows = Compress<axis = 0>(x, m) s = Gather<axis = 1>(rows, nought) high = Greater(s, two)
+            flags = Cast<to = 7>(high) n = ReduceSum(flags, first) line = Unsqueeze(s, both)
+            c = Conv<pads = [1, 1]>(line, filters) total = ReduceSum<keepdims = 0>(c, last) }""",
+        initializers={
+            **{"two": np.float32(2), "nought": 0, "first": [0], "both": [0, 1], "last": [2]},
+            "filters": np.ones((1, 1, 3), np.float32),
+        },
+    )
+    net_, x = load(proto), np.stack([np.arange(8, dtype=np.float32)] * 2, 1)
+    apply = jax.jit(net_.apply)
+    for count in (2, 5, 8):
+        n, total = apply(net_.params, x, np.arange(8) < count)
+        np.testing.assert_array_equal(n, [max(0, count - 3)])
+        ends = 0 + count - 1
+        np.testing.assert_allclose(total, [[3 * np.arange(count).sum() - ends]])
