@@ -85,7 +85,7 @@ def cumulative(m: Any) -> str:
     return m.add("CumSum", x, m.constant(axis_of(m, x)), **flags)
 
 
-@step(3)
+@step(9)
 def sum_of_part(m: Any) -> str:
     """Reduces a part of an early value, whose surplus elements may still be zero."""
     x = m.pool[m.rng.integers(min(4, len(m.pool)))]

@@ -176,12 +176,13 @@ SLICES = (rules, "_sliced", a_slice_that_counts_as_zeroed)
 MASKS = (Padded, "masked", lambda x, *_: x.array)
 # What is planted where, and a model that finds it. A value behind a bound never counts as zeroed.
 PLANTED = [
-    ("pieces", SLICES, 8),
-    ("pieces", MASKS, 4),
-    ("buckets", SLICES, 1),
-    ("decoder", SLICES, 1),
-    ("decoder", MASKS, 1),
-    ("bounds", MASKS, 1),
+    ("pieces", SLICES, 4),
+    ("pieces", MASKS, 0),
+    ("buckets", SLICES, 5),
+    ("buckets", MASKS, 0),
+    ("decoder", SLICES, 0),
+    ("decoder", MASKS, 0),
+    ("bounds", MASKS, 0),
     ("no bounds", MASKS, 0),
 ]
 
