@@ -63,6 +63,8 @@ CONSUMERS = {
                           else_branch = e () => (float b) { b = Identity(seven) }>""",
     "counted": """r30 = Reshape(m, minus) c30 = Cast<to = 7>(r30) n30 = ReduceSum<keepdims = 1>(c30)
         e30 = Expand(seven, n30) counted = ScatterND(v, idx, e30)""",
+    "shifted": """a33 = Slice(s, one, end) c33 = CumSum<exclusive = 1>(a33, first)
+        shifted = ReduceSum<keepdims = 0>(c33)""",
     "rest": "n31 = Shape(i) r31 = Slice(source, n31, end) rest = ReduceSum<keepdims = 0>(r31)",
 }
 VALUES = {

@@ -177,7 +177,7 @@ def _pad(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity)
     zeroed = with_zeros and all(_is_at_least(config[axis][1], 0) for axis in symbolic_axes(after))
     for axis in axes:
         (low, _, inner), room = config[axis], capacity.of(after[axis])
-        if inner or not _is_at_least(after[axis], low):
+        if inner or (is_symbolic(low) and not _is_at_least(after[axis], low)):
             raise UnsupportedError(f"padding of {low} before and {inner} between the elements of a symbolic axis")
         if is_symbolic(low):  # pads more than enough on both sides; a slice is taken below
             config[axis], moved[axis] = (room, room, 0), room - capacity.count(low)
