@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from graphs import model
 
-from jaxops.errors import ShapeError, StaticError, UnsupportedError
+from jaxops.errors import ShapeError, StaticError, UnboundedError, UnsupportedError
 from jaxops.onnx import load
 
 RNG = np.random.default_rng(0)
@@ -322,3 +322,42 @@ def test_flags_of_rows_that_data_choose_are_counted():
         np.testing.assert_array_equal(n, [max(0, count - 3)])
         ends = 0 + count - 1
         np.testing.assert_allclose(total, [[3 * np.arange(count).sum() - ends]])
+
+
+def sliced(body):
+    """A model whose slice `part` depends on the number n of the rows that a mask chooses; without a mask n is 0."""
+    return load(
+        model(
+            f"""main (float[8,2] x, bool[8] m) => (float[2] y) {{
+                rows = Compress<axis = 0>(x, m) n = Shape<end = 1>(rows)
+                {body} y = ReduceSum<keepdims = 0>(part, zero) }}""",
+            initializers={"zero": [0], "one": [1], "eight": [8], "end": [2**62], "two": [2]},
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "part = Slice(rows, zero, end, zero, eight)",
+        "k = Min(n, two) few = Slice(rows, zero, k) part = Slice(few, zero, end, zero, two)",
+        "k = Sub(n, one) part = Slice(rows, k, end)",
+        "k = Neg(n) part = Slice(rows, k, end)",
+    ],
+)
+def test_a_slice_of_no_rows_is_empty(body):
+    net_ = sliced(body)
+    apply = jax.jit(net_.apply)
+    for count in (0, 1, 5):
+        x, mask = RNG.normal(size=(8, 2)).astype(np.float32), np.arange(8) >= 8 - count
+        np.testing.assert_allclose(apply({}, x, mask), net_(x, mask), rtol=1e-6)
+
+
+@pytest.mark.parametrize("body", ["k = Sub(n, one) part = Slice(x, zero, k)", "k = Neg(n) part = Slice(x, k, end)"])
+def test_a_bound_that_counts_from_the_end_for_some_numbers_of_rows(body):
+    """x[-n:] is all of x for n = 0, and x[: n - 1] all but the last."""
+    net_ = sliced(body)
+    x, mask = np.ones((8, 2), np.float32), np.zeros(8, bool)
+    np.testing.assert_array_equal(net_(x, mask), [8, 8] if "Neg" in body else [7, 7])
+    with pytest.raises((StaticError, UnboundedError), match=r"must be known|depends on"):
+        jax.jit(net_.apply)({}, x, mask)
