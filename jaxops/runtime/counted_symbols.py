@@ -92,7 +92,7 @@ class CountedSymbols:
                     if pairs:
                         return outputs
         elif self._counts(node, inputs, outputs):
-            self._number(node.label, node.operator.label, outputs[0], inputs[0].size)
+            self._number(node.label, node.operator.label, outputs[0], self.room(inputs[0].size))
             return outputs
         most = self._most_of_inputs(node, inputs)
         return outputs if most is None else [self.from_input(node.label, y, most, node.operator.label) for y in outputs]

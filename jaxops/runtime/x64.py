@@ -167,4 +167,4 @@ mlir.register_lowering(_program, _lowered)
 
 
 def _moves(x: Any) -> bool:
-    return is_float(x.dtype) or jax.dtypes.issubdtype(x.dtype, np.complexfloating)  # a random key does not
+    return is_float(x.dtype) or jax.dtypes.issubdtype(x.dtype, np.complexfloating)  # random keys have their own dtype
