@@ -13,11 +13,10 @@ from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxops import ops
-from jaxops.dtypes import as_traced
+from jaxops.dtypes import as_declared, as_traced
 from jaxops.errors import OutOfRangeError, message
 from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.operator import WrappedOperator
@@ -68,10 +67,7 @@ class NarrowOperator(WrappedOperator):
         ]
         outputs = self.inner.call(operands, attributes, n_outputs=n_outputs, rng=rng)
         types = (*self.types, *[None] * len(outputs))
-        return tuple(
-            y.astype(dtype) if dtype and isinstance(y, np.ndarray | jax.Array) and y.dtype == np.int64 else y
-            for y, dtype in zip(outputs, types, strict=False)
-        )
+        return tuple(as_declared(y, dtype) if dtype else y for y, dtype in zip(outputs, types, strict=False))
 
 
 @functools.cache

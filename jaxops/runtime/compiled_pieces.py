@@ -365,9 +365,9 @@ def _is_light(node: Node, scope: _Scope) -> bool:
 
 def _size(value: Any) -> int:
     """Returns the number of elements of a value, or of all arrays of a sequence."""
-    if not isinstance(value, np.ndarray | Data | jax.Array):  # most values are one array
-        return sum(map(_size, jax.tree.leaves(value)))
-    return math.prod(getattr(value, "value", value).shape)
+    # Most values are one array, for which a walk over a tree takes longer than the rest.
+    arrays: list[Any] = [value] if isinstance(value, np.ndarray | Data | jax.Array) else jax.tree.leaves(value)
+    return sum([math.prod(getattr(x, "value", x).shape) for x in arrays])
 
 
 def _key(rng: Any, number: int, node: Node) -> Any:
