@@ -130,6 +130,11 @@ def as_traced(value: Any, dtype: Any = None) -> jax.Array:
     return jnp.asarray(values) if tracing() else jax.device_put(values.copy())
 
 
+def as_declared(value: Any, dtype: Any) -> Any:
+    """An array of int64 that was computed from sizes, in the integer type that a model declares; else the value."""
+    return value.astype(dtype) if isinstance(value, np.ndarray | jax.Array) and value.dtype == np.int64 else value
+
+
 def as_canonical(values: np.ndarray, dtype: Any = None) -> np.ndarray:
     """Numbers in the type of a traced array made from them.
 

@@ -51,7 +51,8 @@ class Model(StateMethods, Inspection):
     inputs, outputs: the name, dtype and shape of each, with names for symbolic sizes. An input whose `static` is not
     empty must be a NumPy value. The model is compiled again for each new size that follows from it: if that is the
     largest of its numbers, for each new maximum. An input that `decides` which branch runs may be a NumPy value or a
-    Python number, so that only that branch is compiled, or a JAX array.
+    Python number, so that only that branch is compiled, or a JAX array. The option `bounds` of `load` lets an input
+    that must be static be traced: `bounds={"lengths": 512}` limits the sizes that its value sets.
     graph: the nodes. opsets: the version of each set of operators. x64: whether the model runs with 64-bit types.
 
     >>> import jaxops.onnx, numpy as np

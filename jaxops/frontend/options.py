@@ -69,7 +69,8 @@ class Options(TypedDict, total=False):
     `to_python` writes only nodes that move rows. A result that follows from static values alone keeps its size.
     A Loop whose number of iterations depends on data has at most so many: its scan outputs are padded with zeros to
     this number of rows, and a loop that has not ended gives NaN and -1. Such a loop also has gradients, as has one with
-    a trip count of at most 1,000. A Loop with a known number of iterations keeps it.
+    a trip count of at most 1,000. A Loop with a known number of iterations keeps it, such as one that a call gets as a
+    NumPy number.
     A key may also be the name of an input whose value sets a size, such as the lengths in `arange(lengths.max())`. That
     input may then be traced, and one program serves all its values. Each integer that is computed from the input alone
     is limited to the range from 0 to the bound; an array of such a size as an output has rows of padding.

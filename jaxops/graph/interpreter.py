@@ -204,6 +204,8 @@ def run_node(
 
 def _attempt(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: Any, runs: Any) -> Sequence[Any]:
     try:
+        if not tracing():  # there is no program that could show the name
+            return _evaluate(node, inputs, params, rng, values, runs)
         with jax.named_scope(node.traced_as):
             return _evaluate(node, inputs, params, rng, values, runs)
     except _OF_JAX as error:

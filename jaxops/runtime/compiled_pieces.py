@@ -140,9 +140,11 @@ class GraphRunner:
             node = graph.nodes[start]
             if cut:
                 explain(graph.name, f"cut before {node.title}", self.cuts.get(node.title, "it needs a value"))
-            if cut or _is_light(node, scope):
+            light = _is_light(node, scope)
+            if cut or light:
                 stop, cut = start + 1, False
-                local.update(_named(node, self._run_eagerly(node, scope, params, _key(rng, graph.number(start), node))))
+                key = _key(rng, graph.number(start), node)
+                local.update(_named(node, self._run_eagerly(node, light, scope, params, key)))
             else:
                 known = exact(local) if graph.bounded else local
                 stop, values = self._compiled_from(
@@ -169,14 +171,17 @@ class GraphRunner:
         stop, values = self.compiled(graph, start, plan.stop, True, params, plan.padded(operands), rng)
         return stop.value, plan.cropped(unwrap(values))
 
-    def _run_eagerly(self, node: Node, scope: _Scope, params: Mapping[str, Any], rng: Any) -> list[Any]:
-        """Returns the outputs of a node whose operands are known. They are data, or static if all operands are."""
+    def _run_eagerly(self, node: Node, light: bool, scope: _Scope, params: Mapping[str, Any], rng: Any) -> list[Any]:
+        """Returns the outputs of a node whose operands are known. They are data, or static if all operands are.
+
+        light: whether NumPy computes the node.
+        """
         inputs = [exact(scope[name]) if name else None for name in node.inputs]
         if node.operator.bounded:
             return run_node_counted(node, list(map(as_operand, inputs)), rng)
         data = [x for k, x in enumerate(inputs) if node.operator.mark(k) != SHAPE_ONLY]
         static = node.operator.foldable and not any(isinstance(x, jax.Array | Data) for x in jax.tree.leaves(data))
-        if _is_light(node, scope):
+        if light:
             try:
                 results = run_node(node, [on_host(x) for x in inputs], params, rng, scope, self.run)
                 return list(results) if static else list(map(as_data, results))
@@ -254,7 +259,14 @@ def _is_light(node: Node, scope: _Scope) -> bool:
     if not node.operator.foldable or node.operator.bounded or node.body:
         return False
     read = [scope[name] for k, name in enumerate(node.inputs) if name and node.operator.mark(k) != SHAPE_ONLY]
-    return sum(math.prod(getattr(x, "value", x).shape) for x in jax.tree.leaves(read)) <= _MANY
+    return sum([_size(x) for x in read]) <= _MANY
+
+
+def _size(value: Any) -> int:
+    """Returns the number of elements of a value, or of all arrays of a sequence."""
+    # Most values are one array, for which a walk over a tree takes longer than the rest.
+    arrays: list[Any] = [value] if isinstance(value, np.ndarray | Data | jax.Array) else jax.tree.leaves(value)
+    return sum([math.prod(getattr(x, "value", x).shape) for x in arrays])
 
 
 def _key(rng: Any, number: int, node: Node) -> Any:

@@ -24,6 +24,7 @@ from jaxops.graph.nodes import Graph, Node
 from jaxops.lazy_sequences import SplitSequence
 from jaxops.runtime.counted_assumptions import Assumptions
 from jaxops.runtime.counted_symbols import CountedSymbols
+from jaxops.runtime.host_data import Data
 from jaxops.static import StaticValue, Undecided, is_symbolic, jaxpr_as_fun, tracing
 
 
@@ -146,7 +147,7 @@ def exact(values: Any) -> Any:
         sizes = tuple(int(x.sizes.get(axis, size)) for axis, size in enumerate(x.array.shape))
         return x.array if sizes == x.array.shape else as_traced(np.asarray(x.array)[tuple(map(slice, sizes))])
 
-    if isinstance(values, np.ndarray | jax.Array):  # most values; a walk over a tree takes ten times as long
+    if isinstance(values, np.ndarray | Data | jax.Array):  # most values; a walk over a tree takes ten times as long
         return values
     return jax.tree.map(cropped, values, is_leaf=_is_counted)
 

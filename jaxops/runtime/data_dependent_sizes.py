@@ -129,7 +129,11 @@ class Plan:
             true = np.asarray(x)[tuple(map(slice, result.sizes))]
             return true if isinstance(x, np.ndarray) else Data(true)
 
-        return {name: jax.tree.map(crop, value, self._result(name)) for name, value in values.items()}
+        def cropped(value: Any, result: Any) -> Any:
+            # Most values are arrays, for which a walk over a tree takes longer than the crop.
+            return crop(value, result) if isinstance(result, _Shape) else jax.tree.map(crop, value, result)
+
+        return {name: cropped(value, self._result(name)) for name, value in values.items()}
 
 
 @dataclass(eq=False)
