@@ -41,7 +41,8 @@ class Call:
     runner: runs the graphs of the model. graph: computes the outputs that the call asks for. weights: the parameters by
     name. inputs: the result of `InputBinder.bind_inputs`, or `Rounded`. rng: a key, or None. x64: whether the model
     runs with 64-bit types. given: the arguments as the caller passed them; None for a call inside of another program.
-    cache: what earlier calls computed for the weights; None if later calls may have other weights.
+    cache: what earlier calls computed for the weights; None if later calls may have other weights. outer: the weights,
+    inputs and key outside of the program that the call is inside of; None if it is inside of none.
     """
 
     runner: GraphRunner
@@ -52,6 +53,7 @@ class Call:
     x64: bool
     given: Given | None = None
     cache: CallCache | None = None
+    outer: tuple[Any, Any, Any] | None = None
 
     @cached_property
     def leaves(self) -> tuple[list[Any], Any]:
@@ -100,7 +102,7 @@ class Call:
 
     def outputs(self, results: Sequence[Any]) -> Sequence[Any]:
         """Returns results in the types that the caller gets."""
-        return to_outputs(results, self.graph.outputs, self.arguments)
+        return to_outputs(results, self.graph.outputs, self.arguments if self.outer is None else self.outer)
 
 
 class Way(NamedTuple):
@@ -184,7 +186,8 @@ def _inside(call: Call, given: Given | None) -> Callable[..., Sequence[Any]]:
 
     def inside(weights: Any, inputs: Any, rng: Any) -> Sequence[Any]:
         cache = call.cache if call.cache and call.cache.has(weights) else None
-        return run(replace(call, weights=weights, inputs=inputs, rng=rng, given=given, cache=cache))
+        outer = call.arguments if call.outer is None else call.outer
+        return run(replace(call, weights=weights, inputs=inputs, rng=rng, given=given, cache=cache, outer=outer))
 
     return inside
 

@@ -10,7 +10,7 @@ FILES = {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in so
 INTERNALS = "jaxops/jax_internals.py"
 # Texts of NumPy and Python, for errors about a call's operands.
 OTHER_TEXTS = {"jaxops/signature_errors.py"}
-NAMED_TUPLE = {"_replace", "_asdict", "_fields"}
+NAMED_TUPLE = {"_replace", "_asdict", "_fields", "_make"}
 SEARCHING = {"search", "match", "fullmatch", "findall", "split", "startswith", "endswith", "find", "index"}
 
 
