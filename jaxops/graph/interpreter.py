@@ -26,7 +26,7 @@ from jaxops.errors import (
 )
 from jaxops.graph.bounded_sizes import COUNTED_SIZES, outputs_of
 from jaxops.graph.nodes import Graph, Node
-from jaxops.memory import bounded_operands, bounded_results
+from jaxops.memory import bounded_operands, bounded_results, bounded_together
 from jaxops.opaque import Deferred
 from jaxops.shown_text import clean
 from jaxops.signature import SHAPE_ONLY
@@ -279,6 +279,8 @@ def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: 
     outputs = border.outside(outputs) if border else outputs
     operator.check_results(outputs)
     bounded_results(operator.name, jax.tree.leaves(outputs))
+    if values is not None:
+        bounded_together(operator.name, outputs, values.values())
     if len(outputs) < len(node.outputs):
         returned = amount(len(outputs), "output")
         raise SignatureError(f"{operator.name}: returned {returned}, but the node has {len(node.outputs)}")
