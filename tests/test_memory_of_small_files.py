@@ -15,7 +15,7 @@ import jaxops.ml
 import jaxops.onnx
 import jaxops.openvino
 from jaxops import memory, ops
-from jaxops.errors import TooLargeError
+from jaxops.errors import ShapeError, TooLargeError
 
 MIB = 1 << 20
 node = helper.make_node
@@ -94,9 +94,7 @@ def test_values_that_are_dead_or_shared_do_not_count():
     views += [node("Identity", [f"u{k}"], [f"u{k + 1}"]) for k in range(20)]
     last = [node("Concat", [f"u{k}" for k in range(3)], ["e"], axis=0), node("ReduceMax", ["e"], ["r"], keepdims=0)]
     ends = [node("Unsqueeze", ["r", "zero"], ["s"]), node("Expand", ["x", "s"], ["y"])]
-    made = graph(
-        [node("Shape", ["x"], ["n"]), *nodes, *views, *last, *ends], [("x", ["a"])], version=17, zero=[0]
-    )
+    made = graph([node("Shape", ["x"], ["n"]), *nodes, *views, *last, *ends], [("x", ["a"])], version=17, zero=[0])
     model = jaxops.onnx.load(made, max_bytes=8 * MIB)
     with pytest.raises(TooLargeError, match=r"expand: .*\(41,.*"):
         jaxops.onnx.load(made, max_bytes=100)(np.ones(1, np.float32))
@@ -184,3 +182,23 @@ def test_many_blocks_of_many_elements(stride, dilation):
     place = np.arange(block)[:, None] * dilation + np.arange(blocks) * stride
     np.add.at(expected, (slice(None), place), x.reshape(2, block, blocks))
     np.testing.assert_array_equal(y[0], expected[:, 1:-2])
+
+
+def test_a_loop_that_adds_an_axis_each_time_has_an_end():
+    body = helper.make_graph(
+        [node("Unsqueeze", ["v", "axis"], ["w"]), node("Identity", ["keep"], ["kept"])],
+        "body",
+        [onnx.ValueInfoProto(name=name) for name in ("i", "keep", "v")],
+        [onnx.ValueInfoProto(name=name) for name in ("kept", "w")],
+        [helper.make_tensor("axis", TensorProto.INT64, [1], [0])],
+    )
+    made = graph([node("Loop", ["n", "", "x"], ["y"], body=body)], [("x", [2])], n=[70])
+    with pytest.raises(ShapeError, match="(unsqueeze|loop): an array of more axes than NumPy has"):
+        jaxops.onnx.load(made)(np.ones(2, np.float32))
+    for fn in (
+        lambda x: ops.reshape(x, (1,) * 65),
+        lambda x: ops.expand(x, (1,) * 65),
+        lambda x: ops.tile(x, (1,) * 65),
+    ):
+        with pytest.raises(ShapeError):
+            fn(np.ones(1, np.float32))

@@ -245,7 +245,9 @@ def combined(trees: Trees, votes: Votes, x: jax.Array, targets: int, how: str) -
     wide = np.float64 in (x.dtype, votes.weights.dtype)
     dtype = canonical(np.float64 if wide else np.float32)
     start, ufunc = {"MIN": (np.inf, np.minimum), "MAX": (-np.inf, np.maximum)}.get(how, (0, np.add))
-    bounded("tree_ensemble: the table of leaves and targets", (max(trees.leaves, len(trees.roots)), targets), dtype.itemsize)
+    bounded(
+        "tree_ensemble: the table of leaves and targets", (max(trees.leaves, len(trees.roots)), targets), dtype.itemsize
+    )
     weights = np.full((trees.leaves, targets), start, dtype)
     ufunc.at(weights, (votes.leaves, votes.targets), votes.weights.astype(dtype))
     voting = np.zeros((trees.leaves, targets), bool)
