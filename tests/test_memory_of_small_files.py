@@ -14,7 +14,7 @@ import jaxops.microsoft
 import jaxops.ml
 import jaxops.onnx
 import jaxops.openvino
-from jaxops import memory, ops
+from jaxops import memory, ops, static
 from jaxops.errors import ShapeError, TooLargeError
 from jaxops.tools.python.steps import Step
 
@@ -207,3 +207,35 @@ def test_a_package_of_many_nodes_looks_at_each_a_few_times(tmp_path, monkeypatch
     nodes = [node("Neg", [f"y{k}"], [f"y{k + 1}"]) for k in range(60)]
     jaxops.onnx.load(graph(nodes, [("y0", [2])], ["y60"])).to_python(tmp_path / "package")
     assert 60 <= len(looked) < 60 * 8
+
+
+def sizes(op, number):
+    """A size that `op` is applied to again and again."""
+    nodes = [node("Shape", ["x"], ["s0"])]
+    nodes += [node(op(k), [f"s{k}", "s0"], [f"s{k + 1}"]) for k in range(number)]
+    return graph([*nodes, node("ConstantOfShape", [f"s{number}"], ["y"])], [("x", ["a"])])
+
+
+@pytest.mark.parametrize("op", [lambda k: "Mul", lambda k: ("Add", "Mul")[k % 2]], ids=["power", "sum"])
+def test_symbolic_sizes_do_not_grow_without_end(op):
+    model = jaxops.onnx.load(sizes(op, 2000))
+    with pytest.raises(TooLargeError, match=r"a symbolic size has 101 terms, or factors in one.*the limit is 100"):
+        model.export()
+
+
+def test_symbolic_sizes_with_large_numbers():
+    nodes = [node("Shape", ["x"], ["s0"])]
+    for k in range(40):
+        nodes += [node("Add", [f"s{k}", "one"], [f"t{k}"]), node("Div", [f"t{k}", "two"], [f"s{k + 1}"])]
+    made = graph([*nodes, node("ConstantOfShape", ["s40"], ["y"])], [("x", ["a"])], one=[1], two=[2])
+    with pytest.raises(TooLargeError, match="export: a symbolic size has numbers beyond 32 bits, or thousands"):
+        jaxops.onnx.load(made).export()
+
+
+def test_arrays_of_symbolic_sizes_are_bounded(monkeypatch):
+    monkeypatch.setattr(static, "_MOST_SIZES", 100)
+    nodes = [node("Shape", ["x"], ["s"]), node("Expand", ["s", "n"], ["e"]), node("Add", ["e", "e"], ["f"])]
+    nodes += [node("ReduceMax", ["f"], ["g"]), node("ConstantOfShape", ["g"], ["y"])]
+    made = graph(nodes, [("x", ["a"])], n=[101])
+    with pytest.raises(TooLargeError, match="an array of 101 symbolic sizes; the limit is 100"):
+        jaxops.onnx.load(made).export()

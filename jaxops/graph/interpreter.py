@@ -223,8 +223,9 @@ def _attempt(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: A
         problem.add_note(_context(node, inputs))
         raise problem from error
     except Exception as error:
-        if isinstance(error, MemoryError | OverflowError) and not isinstance(error, JaxopsError):
-            problem = TooLargeError(f"{node.operator.name}: {error}")  # NumPy and JAX raise these for huge sizes
+        if isinstance(error, MemoryError | OverflowError | RecursionError) and not isinstance(error, JaxopsError):
+            # NumPy and JAX raise these for huge sizes, and for symbolic sizes of a thousand operations.
+            problem = TooLargeError(f"{node.operator.name}: {error}")
             problem.add_note(_context(node, inputs))
             raise problem from error
         error.add_note(_context(node, inputs))
