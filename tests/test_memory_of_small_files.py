@@ -181,7 +181,8 @@ def test_many_blocks_of_many_elements(stride, dilation):
     y = ops.col2im(jnp.asarray(x), (length - 3,), (block,), strides=(stride,), dilations=(dilation,), pads=(1, 2))
     expected = np.zeros((2, length), np.float32)
     place = np.arange(block)[:, None] * dilation + np.arange(blocks) * stride
-    np.add.at(expected, (slice(None), place), x.reshape(2, block, blocks))
+    for channel, rows in zip(expected, x.reshape(2, block, blocks), strict=True):
+        np.add.at(channel, place, rows)
     np.testing.assert_array_equal(y[0], expected[:, 1:-2])
 
 
