@@ -73,6 +73,17 @@ def terms(size: Dim) -> list[Term]:
     ]
 
 
+def extent(size: Dim) -> tuple[int, int]:
+    """The number of terms in a size, or of factors in one of them if that is more; and the largest number, unsigned.
+
+    >>> from jax.export import symbolic_shape
+    >>> extent(symbolic_shape("3*b^4 - s")[0])
+    (4, 3)
+    """
+    factors = (sum(power for _, power in term._factors) for term, _ in size._sorted_terms)
+    return max(len(size._sorted_terms), *factors), max(abs(number) for _, number in size._sorted_terms)
+
+
 def evaluated(size: Dim, sizes: Mapping[str, Dim]) -> Dim:
     """A symbolic dimension with numbers, or other sizes, for its symbols."""
     value = size._evaluate(dict(sizes))

@@ -21,8 +21,17 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import ad, batching, mlir, partial_eval
 
-from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError, SizeError, StaticError, items, message
-from jaxops.jax_internals import Dim
+from jaxops.errors import (
+    ArgumentError,
+    JaxopsError,
+    OutOfRangeError,
+    SizeError,
+    StaticError,
+    TooLargeError,
+    items,
+    message,
+)
+from jaxops.jax_internals import Dim, extent
 from jaxops.memory import bounded_operands, bounded_results, operator_of, runs_here
 
 __all__ = [
@@ -68,6 +77,9 @@ UNKNOWN = (
     jax.errors.TracerIntegerConversionError,
 )
 
+# The limits of symbolic sizes that are computed with while tracing. Each element is an object of Python; sums and
+# products of many terms grow without end.
+_MOST_SIZES, _MOST_TERMS = 1 << 20, 100
 # Whether an export looks for the limits that a model has on its sizes: an operator may ask for one then.
 LIMITING: ContextVar[bool] = ContextVar("LIMITING", default=False)
 # Whether the program that is traced may end before a node that raises StaticError, which then runs on known values.
@@ -140,7 +152,22 @@ def static_array(value: Any, *operands: Any) -> np.ndarray:
             except OverflowError as error:
                 large = next(v for v in items(result) if not -(2**63) <= v < 2**63)
                 raise OutOfRangeError(f"the number {large!s:.40} does not fit int64") from error
+        if result.base is None and is_symbolic(result):  # a view shows what was checked
+            _check_symbolic(result)
     return result
+
+
+def _check_symbolic(values: np.ndarray) -> None:
+    """Raises TooLargeError for symbolic sizes with which each operation would take seconds."""
+    if values.size > _MOST_SIZES:
+        raise TooLargeError(f"an array of {values.size} symbolic sizes; the limit is {_MOST_SIZES}")
+    for size in filter(is_symbolic_dim, values.flat):
+        most, number = extent(size)
+        if most > _MOST_TERMS or number >= 2**63:
+            raise TooLargeError(
+                f"a symbolic size has {most} terms, or factors in one, or numbers beyond 64 bits; the limit is "
+                f"{_MOST_TERMS}\n  hint    give sizes of the inputs as numbers"
+            )
 
 
 @functools.cache

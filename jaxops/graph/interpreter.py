@@ -26,7 +26,7 @@ from jaxops.errors import (
 from jaxops.graph.bounded_sizes import COUNTED_SIZES, outputs_of
 from jaxops.graph.nodes import Graph, Node
 from jaxops.jax_internals import first_line, question
-from jaxops.memory import bounded_operands, bounded_results
+from jaxops.memory import bounded_operands, bounded_results, bounded_together
 from jaxops.opaque import Deferred
 from jaxops.shown_text import clean
 from jaxops.signature import SHAPE_ONLY
@@ -221,8 +221,9 @@ def _attempt(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: A
         problem.add_note(_context(node, inputs))
         raise problem from error
     except Exception as error:
-        if isinstance(error, MemoryError | OverflowError) and not isinstance(error, JaxopsError):
-            problem = TooLargeError(f"{node.operator.name}: {error}")  # NumPy and JAX raise these for huge sizes
+        if isinstance(error, MemoryError | OverflowError | RecursionError) and not isinstance(error, JaxopsError):
+            # NumPy and JAX raise these for huge sizes, and for symbolic sizes of a thousand operations.
+            problem = TooLargeError(f"{node.operator.name}: {error}")
             problem.add_note(_context(node, inputs))
             raise problem from error
         error.add_note(_context(node, inputs))
@@ -270,6 +271,8 @@ def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: 
     outputs = border.outside(outputs) if border else outputs
     operator.check_results(outputs)
     bounded_results(operator.name, jax.tree.leaves(outputs))
+    if values is not None:
+        bounded_together(operator.name, outputs, values.values())
     if len(outputs) < len(node.outputs):
         returned = amount(len(outputs), "output")
         raise SignatureError(f"{operator.name}: returned {returned}, but the node has {len(node.outputs)}")

@@ -88,7 +88,7 @@ class _Iterations:
         for port in maps.body.inputs:
             if port.attributes.get("purpose") == "current_iteration":
                 enters[port.internal] = self._iteration_number(port.internal)
-            elif port.attributes.get("axis"):
+            elif port.attributes.get("axis") and port.internal in maps.outer:
                 enters[port.internal] = self._slice(enters[port.internal], slices := self._slices(port))
                 count = count or self._slice_count(maps.outer[port.internal], slices)
         for parameter in carried.values():

@@ -9,6 +9,7 @@ import numpy as np
 from jaxops import ops
 from jaxops.attributes import axis as resolve_axis
 from jaxops.errors import ArgumentError, ShapeError, amount, shape_text
+from jaxops.memory import bounded
 from jaxops.openvino.registry import version
 from jaxops.openvino.versions.arguments import Word, single, vector
 from jaxops.shapes.arithmetic import equal
@@ -238,6 +239,7 @@ def range_4(start: Static, stop: Static, step: Static, *, output_type: ElementTy
     count = max(-((first - last) // by) if whole else math.ceil((last - first) / by), 0)
     dtype = np.dtype(output_type)
     first, by = (ops.cast(np.asarray(x), to=dtype) for x in (first, by))
+    bounded("Range", (count,), np.dtype(np.int64).itemsize)
     places = ops.cast(np.arange(count), to=dtype)
     return ops.add(first, ops.mul(places, by))
 

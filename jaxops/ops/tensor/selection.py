@@ -152,7 +152,8 @@ def nonzero(x: Array, *, size: Static = None) -> Array:
         if not values.ndim:
             indices = np.zeros((0, int(bool(values))), np.int64)
         else:
-            indices = np.stack(np.nonzero(values)).astype(np.int64)
+            bounded_like("nonzero", (values.ndim, np.count_nonzero(values)), values, np.int64)
+            indices = np.stack(np.nonzero(values)).astype(np.int64, copy=False)
         return indices if isinstance(x, np.ndarray) else as_traced(indices)
     count = _count("nonzero", size)
     bounded_like("nonzero", (max(x.ndim, 1), count), x, np.int64)
@@ -214,6 +215,7 @@ def unique(
             f"unique: the order of {describe(x)} depends on the value of a symbolic size; give `size` to decide it "
             f"when the program runs"
         )
+    bounded_like("unique: its three lists of indices", (3, x.size if along is None else x.shape[along]), x, np.int64)
     y, first, inverse, counts = _unique(np.asarray(x), along)
     inverse = inverse.reshape(-1)
     if not ascending:

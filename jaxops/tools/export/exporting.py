@@ -9,7 +9,15 @@ import jax
 from jax.export import Exported, default_export_platform
 
 from jaxops.dtypes import canonical
-from jaxops.errors import ArgumentError, JaxopsError, SizeError, StaticError, UnsupportedError, symbols_in
+from jaxops.errors import (
+    ArgumentError,
+    JaxopsError,
+    SizeError,
+    StaticError,
+    TooLargeError,
+    UnsupportedError,
+    symbols_in,
+)
 from jaxops.graph import declared_sizes as names_of
 from jaxops.graph.interpreter import SIZE_CONSTRAINTS, open_question
 from jaxops.graph.nodes import Tensor, Value
@@ -119,9 +127,18 @@ def export(
 
 
 def _exported(program: Callable[..., Any], platforms: Sequence[str] | None, specs: Sequence[Any]) -> Exported:
-    """Returns the exported program. Raises SizeError if JAX cannot lower it for symbolic sizes."""
+    """Returns the exported program. Raises SizeError if JAX cannot lower it for symbolic sizes, TooLargeError if it
+    cannot compute with one: a program computes sizes in 32 bits while x64 is off, and JAX recurses through them.
+    """
     try:
         return jax.export.export(jax.jit(program), platforms=platforms)(*specs)
+    except (OverflowError, RecursionError) as error:
+        if isinstance(error, JaxopsError):
+            raise
+        raise TooLargeError(
+            f"export: a symbolic size has numbers beyond 32 bits, or thousands of operations: {error}\n"
+            "  hint    fix sizes with `sizes=`"
+        ) from error
     except (Undecided, NotImplementedError) as error:
         if isinstance(error, JaxopsError):
             raise
