@@ -38,7 +38,7 @@ class Options(TypedDict, total=False):
     precision="bfloat16"         Sets the precision of products and convolutions.
     x64=True                     Runs the model with 64-bit types while JAX's x64 is off.
     remat="block"                Saves memory in training: derivatives recompute the values inside of repeated modules.
-    max_bytes=2**34              Limits the bytes of one value. The default is half of the machine's memory.
+    max_bytes=2**34              Limits the bytes of values. The default is half of the machine's memory.
     cache="programs/"            Keeps compiled programs in a folder, so that the next process starts faster.
 
     More about them:
@@ -121,8 +121,8 @@ class Options(TypedDict, total=False):
     pass between modules. Values and derivatives stay the same. On a CPU, XLA still keeps the values of modules with
     convolutions over all channels. `to_python` writes the model without it.
 
-    max_bytes: the limit of one static value, and of one result of an operator. A program that is only traced, by
-    `jax.export` or under your own `jit`, may have larger results.
+    max_bytes: the limit of one result of an operator, and of all static values that are held together. A program that
+    is only traced, by `jax.export` or under your own `jit`, may have larger results.
 
     cache: it becomes the folder of JAX's persistent compilation cache, for all programs of this process. On a CPU with
     one device, the programs of models without `operators` are stored beside it, so that they need no tracing either.
