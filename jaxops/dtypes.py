@@ -45,6 +45,11 @@ def is_float(dtype: Any) -> bool:
     return jnp.issubdtype(dtype, jnp.floating) or getattr(dtype, "name", "") in _FLOAT6
 
 
+def is_inexact(dtype: Any) -> bool:
+    """Returns True for types that have derivatives: floating-point and complex ones, but no random keys."""
+    return is_float(dtype) or jnp.issubdtype(dtype, jnp.complexfloating)
+
+
 def accumulation_type(*dtypes: Any) -> np.dtype:
     """The type to sum these types in: float32 for narrower floats, float64 if one of them is float64.
 

@@ -1,8 +1,9 @@
 """Limits the bytes of a result. Its sizes are checked before anything is computed.
 
 A result that is computed here, by NumPy or by a compiled program, may take `max_bytes`: half of the machine's memory,
-unless a model was loaded with another number. So may all static values together that are held at a time. A program that is only traced, for `jax.export` or a caller's `jit`, may
-run on another machine, so only the 64-bit numbers of XLA limit its sizes: beyond them XLA ends the process.
+unless a model was loaded with another number; so may all static values that are held together. A program that is only
+traced, for `jax.export` or a caller's `jit`, may run on another machine, so only the 64-bit numbers of XLA limit its
+sizes: beyond them XLA ends the process.
 """
 
 import inspect

@@ -315,7 +315,9 @@ def _with_sizes(made: Call, number: Any) -> Call:
     def fixed(x: Any) -> Any:
         if isinstance(x, Operand) and x.fact is not None:
             return replace(x, fact=jax.ShapeDtypeStruct(tuple(map(size, x.fact.shape)), x.fact.dtype))
-        return np.array([size(d) for d in np.ravel(x)], np.int64).reshape(np.shape(x)) if is_symbolic(x) else x
+        if isinstance(x, Operand) or not is_symbolic(x):
+            return x
+        return np.array([size(d) for d in np.ravel(x)], np.int64).reshape(np.shape(x))
 
     if number is None:
         return made
