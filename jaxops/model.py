@@ -22,7 +22,7 @@ from jaxops.memory import LIMIT, max_bytes
 from jaxops.runtime.arguments import Given
 from jaxops.runtime.bounds_check import check_bounds
 from jaxops.runtime.compiled_pieces import GraphRunner
-from jaxops.runtime.model_structure import ModelStructure, again, register_model
+from jaxops.runtime.model_pytree import ModelStructure, again, register_model
 from jaxops.runtime.parameter_values import GivenWeights, Weights, matched
 from jaxops.runtime.specialized_pair import Pair
 from jaxops.runtime.stateful_function import StateMethods

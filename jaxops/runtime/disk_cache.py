@@ -36,7 +36,7 @@ from jaxops.errors import ArgumentError
 from jaxops.file_replacement import replacing
 from jaxops.graph.nodes import Graph
 from jaxops.host import cores, processor_features
-from jaxops.runtime.model_structure import graph_texts
+from jaxops.runtime.model_pytree import graph_texts
 from jaxops.static import JaxRuntimeError
 
 _LOGGER = logging.getLogger("jaxops")
