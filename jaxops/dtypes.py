@@ -45,6 +45,11 @@ def is_float(dtype: Any) -> bool:
     return jnp.issubdtype(dtype, jnp.floating) or getattr(dtype, "name", "") in _FLOAT6
 
 
+def is_inexact(dtype: Any) -> bool:
+    """Returns True for types that have derivatives: floating-point and complex ones, but no random keys."""
+    return is_float(dtype) or jnp.issubdtype(dtype, jnp.complexfloating)
+
+
 def accumulation_type(*dtypes: Any) -> np.dtype:
     """The type to sum these types in: float32 for narrower floats, float64 if one of them is float64.
 
@@ -128,6 +133,11 @@ def as_traced(value: Any, dtype: Any = None) -> jax.Array:
     return jnp.asarray(values) if tracing() else jax.device_put(values.copy())
 
 
+def as_declared(value: Any, dtype: Any) -> Any:
+    """An array of int64 that was computed from sizes, in the integer type that a model declares; else the value."""
+    return value.astype(dtype) if isinstance(value, np.ndarray | jax.Array) and value.dtype == np.int64 else value
+
+
 def as_canonical(values: np.ndarray, dtype: Any = None) -> np.ndarray:
     """Numbers in the type of a traced array made from them.
 
@@ -160,7 +170,7 @@ def loses_sign(source: np.dtype, target: np.dtype) -> bool:
 
 
 def out_of_range(values: np.ndarray, target: np.dtype) -> Any:
-    """A number that does not fit a type which stands for its own; None where all do, if with fewer digits."""
+    """Returns a number that the 32-bit stand-in type cannot hold; None if all fit, perhaps rounded."""
     if values.dtype.itemsize <= target.itemsize or values.size == 0:
         return None
     if values.dtype.kind in "iu" and target.kind in "iu":

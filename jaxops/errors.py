@@ -121,7 +121,7 @@ class SizeError(ShapeError):
             return f"{self.problem}\n  hint    fix {key!r} when exporting or loading: sizes={ {key: int(right)} }"
         key, value = (self.names.get(left, left), right) if alone else (keys[0], f"{self.symbols[0]}, {self.needs}")
         value = self.needs if self.needs.startswith((f"{self.symbols[0]} <", f"{self.symbols[0]} >")) else value
-        # A number that nobody has tried hardly solves an equation.
+        # Does not suggest an untried number as a solution.
         fixed = "" if sign and not alone and not self.exact else f", or fix a size: {number}"
         return f"{self.problem}\n  hint    export with sizes={ {key: value} }{fixed}"
 
@@ -337,7 +337,8 @@ def describe(value: Any) -> str:
     if _is_sequence(value):
         return f"a sequence of {amount(len(value), 'array')}"
     shape = getattr(value, "shape", None)
-    if shape is None or not hasattr(value, "dtype") or isinstance(value, type):  # np.float32 has all of its instances'
+    # The class np.float32 has the attributes of its instances.
+    if shape is None or not hasattr(value, "dtype") or isinstance(value, type):
         return repr(value)
     name = value.dtype.name
     if (

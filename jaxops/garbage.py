@@ -1,4 +1,4 @@
-"""When Python looks for garbage."""
+"""Python's garbage collector while a model is loaded."""
 
 import contextlib
 import gc
@@ -9,9 +9,8 @@ from collections.abc import Iterator
 def garbage_later() -> Iterator[None]:
     """Disables the garbage collector inside the block, and moves the new objects to its oldest generation afterwards.
 
-    A model is loaded and traced into very many objects, nearly all of which stay. To look through them again and again,
-    and through all modules each time, takes 0.1 to 0.35 s: a third of ConvNeXt-T's start from the cache. To look
-    through them once, right behind it, takes 0.01 to 0.1 s.
+    Loading and tracing make very many objects, nearly all of which stay. Scanning them again and again, with all
+    modules each time, took up to a third of a start from the cache; scanning them once, right after loading, is cheap.
     """
     if not gc.isenabled():
         yield
@@ -20,7 +19,7 @@ def garbage_later() -> Iterator[None]:
     try:
         yield
     finally:
-        # Only what is frozen and thawed again is counted among what has stayed for long. What others froze stays so.
+        # `freeze` and `unfreeze` move every object to the oldest generation. Objects that somebody else froze stay so.
         if not gc.get_freeze_count():
             gc.freeze()
             gc.unfreeze()

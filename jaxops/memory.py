@@ -1,8 +1,9 @@
 """Limits the bytes of a result. Its sizes are checked before anything is computed.
 
 A result that is computed here, by NumPy or by a compiled program, may take `max_bytes`: half of the machine's memory,
-unless a model was loaded with another number. A program that is only traced, for `jax.export` or a caller's `jit`, may
-run on another machine, so only the 64-bit numbers of XLA limit its sizes: beyond them XLA ends the process.
+unless a model was loaded with another number; so may all static values that are held together. A program that is only
+traced, for `jax.export` or a caller's `jit`, may run on another machine, so only the 64-bit numbers of XLA limit its
+sizes: beyond them XLA ends the process.
 """
 
 import math
@@ -18,6 +19,8 @@ from jaxops.errors import ArgumentError, TooLargeError, amount, shape_text
 
 # XLA ends the process from 2^63 bytes on; a step of an operator may take a few times as many as its result.
 _COUNTED = 1 << 60
+# Smaller static results are not counted together: a model would need thousands of them.
+_COUNTED_TOGETHER = 1 << 16
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _HALF = 4 << 30  # where the system does not say
 if hasattr(os, "sysconf") and {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= os.sysconf_names.keys():
@@ -65,7 +68,7 @@ def bounded(sizes: Sequence[Any], itemsize: int, subject: str = "", *, computed:
     machine; None, for a result of JAX, asks if traced programs run here. Else its bytes need only be countable.
     """
     computed = _RUNS_HERE.get() if computed is None else computed
-    concrete = [d for d in sizes if isinstance(d, int)]
+    concrete = [int(d) for d in sizes if isinstance(d, int | np.integer)]
     # NumPy and XLA multiply all sizes but zeros, though the array may be empty.
     extent, limit = math.prod(d for d in concrete if d) * itemsize, LIMIT.get()
     if extent < _COUNTED and (extent <= limit or not computed or 0 in concrete):
@@ -97,6 +100,40 @@ def bounded_results(values: Iterable[Any], subject: str = "") -> None:
     for value in values:
         if not isinstance(value, np.ndarray) and hasattr(value, "dtype"):
             bounded(value.shape, value.dtype.itemsize, subject, computed=None)
+
+
+def bounded_together(results: Iterable[Any], held: Iterable[Any], operator: str) -> None:
+    """Raises TooLargeError if static results of an operator and the values held with them take too many bytes.
+
+    A model of a few bytes may have many values each of which fits. held: all other values; arrays of JAX do not count,
+    nor do views, of which NumPy keeps only the array that they show. It is counted where a result is large.
+    """
+    found = {id(x): x for x in map(_owner, _arrays(results)) if x.nbytes >= _COUNTED_TOGETHER}
+    if not found:
+        return
+    found |= {id(x): x for x in map(_owner, _arrays(held))}
+    total, limit = sum(x.nbytes for x in found.values()), LIMIT.get()
+    if total > limit:
+        raise TooLargeError(
+            f"{operator}: its result and the static values that are held with it take {_readable(total)}, but "
+            f"`max_bytes` is {_readable(limit)}\n  hint    allow more by load(path, max_bytes={total})"
+        )
+
+
+def _arrays(values: Iterable[Any]) -> Iterator[np.ndarray]:
+    """The NumPy arrays among values and in their lists."""
+    for value in values:
+        if isinstance(value, np.ndarray):
+            yield value
+        elif isinstance(value, list):
+            yield from _arrays(value)
+
+
+def _owner(x: np.ndarray) -> np.ndarray:
+    """The array whose memory `x` shows."""
+    while isinstance(x.base, np.ndarray):
+        x = x.base
+    return x
 
 
 def _readable(count: int) -> str:

@@ -1,5 +1,6 @@
 """A loaded model: a pure JAX function of `(params, *inputs)`, and its compiled form."""
 
+import copy
 import dataclasses
 import functools
 import os
@@ -18,8 +19,10 @@ from jaxops.graph.origin import Origin
 from jaxops.graph.parameters import Choice, prepare, renamed
 from jaxops.graph.static_analysis import StaticInputs, marked_inputs
 from jaxops.memory import LIMIT, max_bytes
+from jaxops.runtime.arguments import Given
+from jaxops.runtime.bounds_check import check_bounds
 from jaxops.runtime.compiled_pieces import GraphRunner
-from jaxops.runtime.model_structure import ModelStructure, again, register_model
+from jaxops.runtime.model_pytree import ModelStructure, again, register_model
 from jaxops.runtime.parameter_values import GivenWeights, Weights, matched
 from jaxops.runtime.specialized_pair import Pair
 from jaxops.runtime.stateful_function import StateMethods
@@ -48,7 +51,8 @@ class Model(StateMethods, Inspection):
     inputs, outputs: the name, dtype and shape of each, with names for symbolic sizes. An input whose `static` is not
     empty must be a NumPy value. The model is compiled again for each new size that follows from it: if that is the
     largest of its numbers, for each new maximum. An input that `decides` which branch runs may be a NumPy value or a
-    Python number, so that only that branch is compiled, or a JAX array.
+    Python number, so that only that branch is compiled, or a JAX array. The option `bounds` of `load` lets an input
+    that must be static be traced: `bounds={"lengths": 512}` limits the sizes that its value sets.
     graph: the nodes. opsets: the version of each set of operators. x64: whether the model runs with 64-bit types.
 
     >>> import jaxops.onnx, numpy as np
@@ -99,14 +103,18 @@ class Model(StateMethods, Inspection):
             self.x64 = x64(parts.program, self._tensors, facts | parts.facts)
         self._function = self._function_by(runner or GraphRunner(LIMIT.get()))
         self._expected_cuts = expected_cuts(self._function.part(), facts)
+        if self.graph.bounded and not self._expected_cuts:
+            check_bounds(self.apply, self._formals, self._tensors)
 
     def __getstate__(self) -> dict[str, Any]:
         attributes = {name: value for name, value in self.__dict__.items() if name != "_structure"}
-        return attributes | {"_weights": portable(self.params)}  # read: the file may be gone when the copy is used
+        # The parameters are read: the file may be gone when the copy is used.
+        return attributes | {"_weights": (portable(self.params), self._weights.cache)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._weights = GivenWeights(self._tensors, restored(state["_weights"]))
+        params, cache = state["_weights"]
+        self._weights = GivenWeights(self._tensors, restored(params), cache)
 
     @property
     @under_its_x64
@@ -169,7 +177,7 @@ class Model(StateMethods, Inspection):
         >>> grads["hidden.weight"].shape == model.params["hidden.weight"].shape
         True
         """
-        return self._function.apply(params, inputs, named, rng, outputs)
+        return self._function.apply(params, Given(inputs, named, rng, outputs))
 
     def __call__(
         self, /, *inputs: Any, rng: jax.Array | None = None, outputs: Sequence[str] | None = None, **named: Any
@@ -183,8 +191,7 @@ class Model(StateMethods, Inspection):
         >>> model(np.load("notebooks/seven.npy")).argmax(-1).tolist()
         [7]
         """
-        weights = self._weights.for_calls(self.x64)
-        return self._function.call(weights, inputs, named, rng, outputs, prepares=not self._shardings)
+        return self._function.call(self._weights, Given(inputs, named, rng, outputs))
 
     @explained
     def specialize(
@@ -218,7 +225,7 @@ class Model(StateMethods, Inspection):
         >>> jax.jit(run)(prepared, image).argmax(-1).tolist()
         [7]
         """
-        return self._function.specialize(inputs, named, rng, outputs, transformable)
+        return self._function.specialize(Given(inputs, named, rng, outputs), transformable)
 
     def with_params(self, params: Mapping[str, Any]) -> "Model":
         """Returns the model with other parameters, which its calls check and prepare.
@@ -278,13 +285,14 @@ class Model(StateMethods, Inspection):
     ) -> None:
         """Writes the model as a Python package to read and edit: a function for each module, with calls of `jaxops`.
 
-        Its `apply(params, *inputs)` computes what `model.apply` does. It does not need onnx, unless the model has an
-        operator of an old opset that no operator of `jaxops` replaces. Variables are its last inputs, and their next
+        Its `apply(params, *inputs)` computes what `model.apply` does. Operators are called as `jaxops.conv`, and a
+        version with another meaning as the function of its opset: `opset9 = jaxops.onnx.opset(9)`, `opset9.Upsample`.
+        Such a package of an ONNX model needs onnx. Variables are its last inputs, and their next
         values its last outputs, as in `export`. params: as `model.params`, which is the default; they go to
         'params.safetensors', under the paths of their modules, and `load_params()` reads them. overwrite: also write to
         a folder that has other files, or files that were edited.
         Raises ExistsError (a FileExistsError) for such a folder; SignatureError, ShapeError and DTypeError as `save`,
-        and UnsupportedError for a node that calls of public operators cannot express.
+        and UnsupportedError for a node that no function which can be imported computes.
 
         >>> import os, tempfile, jaxops.onnx
         >>> model = jaxops.onnx.load("notebooks/digits.onnx")
@@ -320,7 +328,7 @@ class Model(StateMethods, Inspection):
         model._defaults, model._tensors = narrow.defaults, narrow.tensors
         model._weights = Weights(narrow.tensors, self._shardings, narrow.params)
         model._constants = dataclasses.replace(self._constants, tensors=narrow.tensors)
-        model._function = model._function_by(self._function.runner.uncompiled())
+        model._function = model._function_by(copy.copy(self._function.runner))
         return model
 
     def _own_or(self, caller: str, params: Mapping[str, Any] | None) -> Mapping[str, Any]:

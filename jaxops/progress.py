@@ -1,4 +1,4 @@
-"""Progress of work that lasts: lines of the logger "jaxops", and a display where a person waits for it.
+"""Progress of long-running work: lines of the logger "jaxops", and a display when a person is waiting.
 
 The display is for the command line, for a prompt of Python in a terminal, and for a notebook that a person runs:
 nothing is drawn for a script. It appears after two seconds, and is drawn by a thread that ends with the work.
@@ -27,7 +27,7 @@ _Drawing = Callable[[], AbstractContextManager[Callable[[str], None]]]
 
 @dataclass(eq=False)
 class _Display:
-    """A line that says what lasts. prompts: whether a terminal shows it only where Python has a prompt."""
+    """A line that names the work. prompts: whether a terminal shows it only if Python has a prompt."""
 
     prompts: bool
     text: str = ""
@@ -46,7 +46,7 @@ class _Display:
         else:
             return
         self._done = threading.Event()
-        # In this context, as a notebook knows by it which cell the picture belongs to.
+        # Copies the context: IPython uses it to find the cell of the display.
         arguments = self._run, self._done, draw, seconds
         self._thread = threading.Thread(target=contextvars.copy_context().run, args=arguments, daemon=True)
         self._thread.start()
@@ -85,10 +85,10 @@ _DRAWN = threading.Lock()  # held by the one display that is drawn
 
 @contextlib.contextmanager
 def progress(what: str, *, begun: bool = True, prompts: bool = True) -> Iterator[None]:
-    """Says that something is done in this block, and shows it where that lasts.
+    """Reports `what` for the block, and displays it if it takes long.
 
-    what: such as "loading bert.onnx". begun: False where only a `step` tells that there is something to wait for, as
-    in a call that may find its program compiled. prompts: False where a terminal shows it without a prompt, too.
+    what: such as "loading bert.onnx". begun: False if there may be nothing to do, as in a call that may find its
+    program compiled; the first `step` starts the display. prompts: False if a terminal shows it without a prompt, too.
     """
     outer = _CURRENT.get()
     display = _Display(prompts) if outer is None else outer.display
@@ -118,12 +118,18 @@ def step(part: str = "") -> None:
 
 
 def say(fact: str) -> None:
-    """Says a fact about work that is done, as a line of the logger."""
+    """Logs a fact about work that is done."""
     _LOGGER.info("%s", one_line(fact, _LONGEST))
 
 
+def explain(work: str, way: str, reason: str) -> None:
+    """Says at the level DEBUG in which way something is done, and why."""
+    if _LOGGER.isEnabledFor(logging.DEBUG):  # calls of small programs say it, too
+        _LOGGER.debug("%s", one_line(f"{work or 'a model'}: {way}, since {reason}", 2 * _LONGEST))
+
+
 def _is_notebook() -> bool:
-    """True if a person runs the cell: one could be asked for input, as by no tool that runs notebooks."""
+    """Returns True if a person runs the cell: interactive front ends allow stdin; nbconvert and the like do not."""
     ipython: Any = sys.modules.get("IPython")
     shell: Any = None if ipython is None else ipython.get_ipython()
     request = shell.get_parent() if hasattr(shell, "get_parent") else {}

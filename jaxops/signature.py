@@ -92,10 +92,10 @@ class Subgraph:
     decided_by: the operands that decide whether it runs, or how often. first: the position of the operand that is its
     first input; None when it has no inputs. leading: the number of leading inputs and outputs that are not operands:
     Loop passes an iteration number in and gets a condition back. carries: its outputs are its inputs in the next
-    iteration, except for the last ones, as many as the attribute `not_carried` says. of_rows: the attributes with a
-    value for each output behind the state, which has a row for each iteration. modifies: it takes one value that
-    the operator makes and gives one in its place; neither is an operand or an output of the node. several: it takes and
-    gives more than one such value; the operator says how many.
+    iteration, except the last `not_carried` ones (an attribute). of_rows: the attributes with a value for each output
+    after the state, which has a row for each iteration. modifies: it maps a value that the operator creates to its
+    replacement; neither is an operand or an output of the node. several: it maps more than one such value; the
+    operator says how many.
     """
 
     decided_by: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ the first that breaks the contract is named. An error that has another reason st
 
 import functools
 import inspect
+import re
 import sys
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -36,6 +37,8 @@ from jaxops.static import FromSizes, Ints, Tracer, TracerArrayConversionError, a
 _Check = Callable[[str, Any], None]
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_AXES = 32  # of an array whose elements NumPy visits one by one
+# What NumPy says about an array of more than 64 axes; the second is about an array of JAX, which may have more.
+_TOO_MANY_AXES = re.compile("maximum supported dimension for an ndarray|number of dimensions must be within")
 # What Python, NumPy and JAX raise for an argument that they cannot use.
 _RAW = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError)
 
@@ -73,6 +76,8 @@ def explained(fn: F, *, is_operator: bool = False) -> F:
             raise
         except _RAW as error:
             with errors_of(name):
+                if _TOO_MANY_AXES.search(str(error)):
+                    raise ShapeError(f"an array of more axes than NumPy has: {error}") from error
                 _check_call(fn, args, named, error)
             raise
         except RuntimeError as error:

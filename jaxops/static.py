@@ -1,20 +1,17 @@
 """Static values: the conversion of operands, the choice between NumPy and JAX.
 
 NumPy values and Python numbers are static, JAX arrays are traced. A concrete JAX array may be given where a static
-value is needed; a tracer may not. This file has the names of JAX that change between
-releases.
+value is needed; a tracer may not. This file has the public names of JAX that change between releases;
+`jaxops.jax_internals` has what JAX keeps private.
 """
 
 import functools
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
 
 import jax
 import numpy as np
-from jax._src.source_info_util import register_exclusion as exclude_from_source_info
-from jax._src.traceback_util import register_exclusion as exclude_from_tracebacks
 from jax.core import ShapedArray, Tracer
 from jax.errors import InconclusiveDimensionOperation as Undecided, JaxRuntimeError, TracerArrayConversionError
 from jax.export import is_symbolic_dim, symbolic_shape
@@ -24,7 +21,17 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import ad, batching, mlir, partial_eval
 
-from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError, SizeError, StaticError, items, message
+from jaxops.errors import (
+    ArgumentError,
+    JaxopsError,
+    OutOfRangeError,
+    SizeError,
+    StaticError,
+    TooLargeError,
+    items,
+    message,
+)
+from jaxops.jax_internals import Dim, extent
 from jaxops.memory import bounded_operands, bounded_results, runs_here
 
 __all__ = [
@@ -57,17 +64,10 @@ __all__ = [
 
 Array: TypeAlias = jax.Array | np.ndarray
 A = TypeVar("A", bound=Array)  # of a foldable operator: static operands give a static result, traced ones a traced one
-Dim: TypeAlias = Any  # int, or a symbolic dimension of `jax.export`, whose class is private to JAX
 Sizes: TypeAlias = tuple[Dim, ...]
 Ints: TypeAlias = int | np.integer | Sequence[int] | np.ndarray | jax.Array
 
 enable_x64 = jax.enable_x64
-
-# A user's own line stands in tracebacks, which JAX_TRACEBACK_FILTERING=off shows in full, and in the source info of
-# equations, as with JAX's own files. JAX has no public name for it.
-_PACKAGE = os.path.dirname(__file__) + os.sep
-exclude_from_tracebacks(_PACKAGE)
-exclude_from_source_info(_PACKAGE)
 
 # The errors for reading the content of a traced value: ours, and those of JAX for code that reads it directly.
 UNKNOWN = (
@@ -77,6 +77,9 @@ UNKNOWN = (
     jax.errors.TracerIntegerConversionError,
 )
 
+# The limits of symbolic sizes that are computed with while tracing. Each element is an object of Python; sums and
+# products of many terms grow without end.
+_MOST_SIZES, _MOST_TERMS = 1 << 20, 100
 # Whether an export looks for the limits that a model has on its sizes: an operator may ask for one then.
 LIMITING: ContextVar[bool] = ContextVar("LIMITING", default=False)
 # Whether the program that is traced may end before a node that raises StaticError, which then runs on known values.
@@ -118,20 +121,6 @@ def is_symbolic(value: Any) -> bool:
     return is_symbolic_dim(value)
 
 
-def evaluated(size: Dim, sizes: Mapping[str, Dim]) -> Dim:
-    """A symbolic dimension with numbers, or other sizes, for its symbols."""
-    value = size._evaluate(dict(sizes))
-    return value if is_symbolic_dim(value) else int(value)
-
-
-def scan_operands(params: Mapping[str, Any]) -> tuple[int, int]:
-    """Returns the number of constants among the operands of a `scan`, and of its carried values, from its equation."""
-    if "ft_in" in params:  # as JAX 0.12 has it
-        constants, carry, _ = map(len, params["ft_in"].unpack())
-        return constants, carry
-    return params["num_consts"], params["num_carry"]
-
-
 def varying(operands: Sequence[Any]) -> Sequence[Any]:
     """Operands of one primitive, each varying over the axes of `jax.shard_map` over which one of them varies."""
     over = [jax.typeof(x).manual_axis_type.varying for x in operands]
@@ -140,11 +129,6 @@ def varying(operands: Sequence[Any]) -> Sequence[Any]:
         return operands
     missing = [tuple(sorted(axes - varying_axes)) for varying_axes in over]
     return [jax.lax.pcast(x, m, to="varying") if m else x for x, m in zip(operands, missing, strict=True)]
-
-
-def size_as_value(size: Dim, sizes: Mapping[str, Any]) -> Any:
-    """A symbolic dimension with traced integers for its symbols: of 64 bits with x64 on, else of 32."""
-    return size._evaluate(dict(sizes))
 
 
 def array(value: Any) -> Any:  # which of the two it is follows from the value
@@ -168,7 +152,22 @@ def static_array(value: Any, *operands: Any) -> np.ndarray:
             except OverflowError as error:
                 large = next(v for v in items(result) if not -(2**63) <= v < 2**63)
                 raise OutOfRangeError(f"the number {large!s:.40} does not fit int64") from error
+        if result.base is None and is_symbolic(result):  # a view shows what was checked
+            _check_symbolic(result)
     return result
+
+
+def _check_symbolic(values: np.ndarray) -> None:
+    """Raises TooLargeError for symbolic sizes with which each operation would take seconds."""
+    if values.size > _MOST_SIZES:
+        raise TooLargeError(f"an array of {values.size} symbolic sizes; the limit is {_MOST_SIZES}")
+    for size in filter(is_symbolic_dim, values.flat):
+        most, number = extent(size)
+        if most > _MOST_TERMS or number >= 2**63:
+            raise TooLargeError(
+                f"a symbolic size has {most} terms, or factors in one, or numbers beyond 64 bits; the limit is "
+                f"{_MOST_TERMS}\n  hint    give sizes of the inputs as numbers"
+            )
 
 
 @functools.cache
@@ -213,15 +212,6 @@ def jit_if_concrete(fn: Callable[..., Any]) -> Callable[..., Any]:
         return _static_arrays(fn(data, *attributes), (data,))
 
     return run
-
-
-def lowered(error: BaseException) -> Any:
-    """The equation that JAX was lowering to a program when it raised; None if it was not."""
-    equation, frames = None, error.__traceback__
-    while frames:
-        equation = frames.tb_frame.f_locals.get("eqn", equation)
-        frames = frames.tb_next
-    return equation
 
 
 def traced_once(fn: Callable[..., Any], *args: Any) -> tuple[Callable[..., Any], Sequence[Any], Dim]:

@@ -1,26 +1,25 @@
-"""Symbolic dimensions of `jax.export`: their texts, other forms of them, and facts about them."""
+"""Symbolic dimensions of `jax.export`, computed with other operations or values, and texts of sizes."""
 
 import ast
 import functools
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
-from types import SimpleNamespace
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from jaxops.errors import symbols_in
-from jaxops.static import Dim, is_symbolic, symbolic_shape
-
-_QUOTIENT = re.compile(r"(floordiv\(.*\))( [+-] \d+)?")
-
+from jaxops.jax_internals import Factor, terms
+from jaxops.static import Dim, symbolic_shape
 
 # What the text of a size consists of.
 _SIGNS: Any = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Pow: operator.pow}
-
-_OF_NUMBERS: Any = {"floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min}
+# The functions in a size, for numbers and for arrays.
+OF_NUMBERS: Any = {"floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min}
+OF_ARRAYS: Any = {"floordiv": np.floor_divide, "mod": np.mod, "max": np.maximum, "min": np.minimum}
+_COMPARISON = re.compile(r"\s*(<=|>=|==)\s*")
 
 
 def size_of_text(
@@ -43,60 +42,76 @@ def size_of_text(
     return of(ast.parse(text.replace("^", "**"), mode="eval").body)
 
 
+def sides(comparison: str) -> tuple[str, str, str]:
+    """The left side, the sign and the right side of a text such as `s <= 512`."""
+    left, sign, right = _COMPARISON.split(comparison, 1)
+    return left, sign, right
+
+
+def computed(size: Dim, value_of: Callable[[str], Any], functions: Mapping[str, Callable[..., Any]]) -> Any:
+    """A symbolic dimension with values for its symbols, and these functions for its quotients, remainders, maxima and
+    minima."""
+
+    def of(factor: Factor) -> Any:
+        operands = [computed(operand, value_of, functions) for operand in factor.operands]
+        value = functions[factor.name](*operands) if operands else value_of(factor.name)
+        return value if factor.power == 1 else value**factor.power
+
+    products = []
+    for number, factors, _ in terms(size):
+        values = [of(factor) for factor in factors]
+        products.append(functools.reduce(operator.mul, values if number == 1 and values else [number, *values]))
+    return functools.reduce(operator.add, products)
+
+
 def recomputed(size: Dim, functions: Mapping[str, Callable[..., Dim]], values: Mapping[str, Dim] | None = None) -> Dim:
     """A symbolic dimension, with these functions for its quotients, remainders, maxima and minima, and these values for
     some of its symbols."""
     symbols = values or {}
-    return size_of_text(
-        str(size),
+    return computed(
+        size,
         lambda name: symbols[name] if name in symbols else symbolic_shape(name, scope=size.scope)[0],
         functions,
     )
 
 
-def note_equal(a: Dim, b: Dim) -> None:
-    """Tells JAX that two symbolic dimensions are equal, as it looks for minutes at some."""
-    for difference in (a - b, b - a):
-        bounds = difference.scope._bounds_cache if is_symbolic(difference) else None
-        if bounds:  # an answer is as precise as another one
-            bounds[difference] = (0, 0, next(iter(bounds.values()))[2])
+def operations(size: Dim) -> Iterator[Factor]:
+    """Yields the quotients, remainders, maxima and minima in a size, the innermost first."""
+    for term in terms(size):
+        for factor in term.factors:
+            for operand in factor.operands:
+                yield from operations(operand)
+            if factor.operands:
+                yield factor
 
 
-def arguments_of(function: str, text: str) -> list[str]:
-    """The two arguments of `min(…, …)`; none for any other text."""
-    if not (text.startswith(f"{function}(") and text.endswith(")")):
-        return []
-    inner, depth = text[len(function) + 1 : -1], 0
-    for i, letter in enumerate(inner):
-        depth += (letter == "(") - (letter == ")")
-        if depth < 0:
-            return []
-        if letter == "," and not depth:
-            return [inner[:i].strip(), inner[i + 1 :].strip()]
-    return []
+def arguments_of(function: str, size: Dim) -> tuple[Dim, ...]:
+    """The two operands of a size that is a `min`, or another function; none for any other size."""
+    match terms(size):
+        case [(1, (Factor(name=name, power=1, operands=operands),), _)] if name == function:
+            return operands
+    return ()
 
 
 def quotient_in(size: Dim) -> tuple[Dim, int] | None:
     """The dividend and the divisor of a symbolic dimension that is a quotient by a number, plus a number; else None."""
-    match = _QUOTIENT.fullmatch(str(size))
-    parts = arguments_of("floordiv", match[1]) if match else []
-    if not match or len(parts) != 2 or not parts[1].isdigit():
-        return None
-    divisor, more = int(parts[1]), int((match[2] or "0").replace(" ", ""))
-    return symbolic_shape(parts[0], scope=size.scope)[0] + divisor * more, divisor
+    first, *more = terms(size)
+    match arguments_of("floordiv", first.size) if first.number == 1 else ():
+        case (dividend, int(divisor)) if not any(term.factors for term in more):
+            return dividend + divisor * sum(term.number for term in more), divisor
+    return None
 
 
 def at_zero(size: Dim) -> int:
     """A symbolic dimension with 0 for its symbols; 0 where that divides by one of them."""
     try:
-        return size_of_text(str(size), lambda name: 0, _OF_NUMBERS)
+        return computed(size, lambda name: 0, OF_NUMBERS)
     except ZeroDivisionError:
         return 0
 
 
 # More combinations of numbers are not looked at one by one.
 _MOST_COMBINATIONS = 1 << 22
-_OF_ARRAYS: Any = {"floordiv": np.floor_divide, "mod": np.mod, "max": np.maximum, "min": np.minimum}
 
 
 def numbers_of(size: Dim, ranges: Mapping[str, range]) -> np.ndarray | None:
@@ -110,72 +125,6 @@ def numbers_of(size: Dim, ranges: Mapping[str, range]) -> np.ndarray | None:
     grids = dict(zip(names, np.ix_(*(np.asarray(ranges[name], np.int64) for name in names)), strict=True))
     try:
         with np.errstate(divide="raise"):
-            return np.asarray(size_of_text(str(size), grids.__getitem__, _OF_ARRAYS))
+            return np.asarray(computed(size, grids.__getitem__, OF_ARRAYS))
     except FloatingPointError:
         return None
-
-
-class _Bounds(dict[Any, Any]):
-    """The bounds of sizes that JAX has computed; `exact` computes those that it has not.
-
-    with_none: the bounds if a size that JAX takes for positive may be 0, where they differ; else None.
-    """
-
-    precision = SimpleNamespace(value=math.inf)
-
-    def __init__(self, exact: Callable[[Dim], tuple[float, float] | None], with_none: "_Bounds | None") -> None:
-        self.exact, self.with_none = exact, with_none
-
-    def get(self, size: Dim, default: Any = None) -> Any:
-        if size not in self:
-            bounds = self.exact(size)
-            if bounds is None:
-                return default
-            self[size] = (*bounds, self.precision)
-        return self[size]
-
-
-def bounded_by(
-    scope: Any,
-    exact: Callable[[Dim], tuple[float, float] | None],
-    with_none: Callable[[Dim], tuple[float, float] | None] | None = None,
-) -> None:
-    """Lets JAX compare the symbolic sizes of a scope by bounds that are known; None: it finds them itself.
-
-    with_none: the bounds if sizes that JAX takes for positive may be 0, for `may_be_none`.
-    """
-    scope._bounds_cache = _Bounds(exact, None if with_none is None else _Bounds(with_none, None))
-
-
-def bounds_of(scope: Any) -> Callable[[Dim], tuple[float, float] | None]:
-    """The function that `bounded_by` got for a scope; None for every size without one."""
-    bounds = scope._bounds_cache
-    return bounds.exact if isinstance(bounds, _Bounds) else lambda size: None
-
-
-def is_counted(size: Dim) -> bool:
-    """Returns True for a symbolic dimension whose symbols may be 0."""
-    bounds = size.scope._bounds_cache if is_symbolic(size) else None
-    return isinstance(bounds, _Bounds) and bounds.with_none is not None
-
-
-def may_be_none(fn: Callable[[Dim, Dim], Any]) -> Callable[[Dim, Dim], Any]:
-    """Runs `fn(a, b)` with the bounds of sizes that may be 0, such as the number of nonzero elements.
-
-    JAX takes every symbol for positive. That is harmless where it rejects empty arrays, but not in a model's own
-    arithmetic on sizes, where `n > 0` may be a question.
-    """
-
-    @functools.wraps(fn)
-    def run(a: Dim, b: Dim) -> Any:
-        if not is_counted(a) and not is_counted(b):
-            return fn(a, b)
-        scope: Any = a.scope if is_symbolic(a) else b.scope
-        bounds = scope._bounds_cache
-        scope._bounds_cache = bounds.with_none
-        try:
-            return fn(a, b)
-        finally:
-            scope._bounds_cache = bounds
-
-    return run

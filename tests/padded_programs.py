@@ -6,7 +6,8 @@ import numpy as np
 
 from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
-from jaxops.static import evaluated, symbolic_shape
+from jaxops.jax_internals import evaluated
+from jaxops.static import symbolic_shape
 
 LARGEST = 6
 

@@ -12,7 +12,8 @@ from jax import lax
 from random_padded_steps import MOTIFS, At, Operation, Values, rounded
 
 from jaxops.errors import JaxopsError
-from jaxops.static import Undecided, evaluated, is_symbolic, symbolic_shape
+from jaxops.jax_internals import evaluated
+from jaxops.static import Undecided, is_symbolic, symbolic_shape
 
 # The ranges of the symbols. The least size leaves something after a few slices.
 LEAST, LARGEST = 4, 9

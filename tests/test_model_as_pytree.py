@@ -123,10 +123,10 @@ def test_nothing_prepared_is_a_leaf_or_goes_to_another_model():
     )
     net, x = load(conv), RNG.normal(size=(1, 32, 9, 9)).astype(np.float32)
     y = net(x)
-    assert net._function.runner.prepared.values
+    assert net._weights.cache.prepared
     assert len(jax.tree.leaves(net)) == 1
     other = doubled(net)
-    assert not other._function.runner.prepared.values
+    assert not other._weights.cache.prepared
     np.testing.assert_allclose(other(x), 2 * y, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(net(x), y)
 

@@ -95,7 +95,7 @@ def numpy_computable(program: Program) -> set[int]:
 
 
 def _takes_rows(program: Program, operation: Operation) -> bool:
-    """Tells whether a gather replaces each index by the row of the first axis that it selects."""
+    """Returns True if a gather replaces each index by the row of the first axis that it selects."""
     x, result, params = operation.operands[0], program.types[operation.results[0]], operation.params
     numbers, sizes = params["dimension_numbers"], params["slice_sizes"]
     last = tuple(range(len(result.shape) - len(sizes) + 1, len(result.shape)))

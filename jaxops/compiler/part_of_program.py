@@ -18,7 +18,7 @@ from jaxops.static import Primitive, ad, batching, enable_x64, is_plainly_traced
 
 
 def may_be_one_operation(arguments: Any) -> bool:
-    """Tells whether all arguments are traced by `jit` alone.
+    """Returns True if all arguments are traced by `jit` alone.
 
     False if `grad` or `vmap` traces one of them, since that would open the operation at once, or if one is not traced.
     """

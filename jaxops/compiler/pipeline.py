@@ -3,9 +3,9 @@
 1. `PASSES` make one program of another.
 2. The program is split into what depends on the weights alone, which runs once, and the rest, which runs at each call.
 3. On a CPU, the rest is split where equal layers repeat, so that each is compiled once.
-4. `SEGMENT_PASSES` make one program of another, for each section.
-5. `RULES` lower each operation while the last `jax.jit` traces a section. They are not passes, because lazy transposes
-   cross into the loops of `block attention` and from one section to the next, and because a pass would trace all
+4. `SEGMENT_PASSES` make one program of another, for each segment.
+5. `RULES` lower each operation while the last `jax.jit` traces a segment. They are not passes, because lazy transposes
+   cross into the loops of `block attention` and from one segment to the next, and because a pass would trace all
    operations once more, which takes 2 % of the start of BERT-base.
 
 A new pass is its file and a row here.
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, cast
 import jax
 
 from jaxops.compiler.ir import Emit, Program, plain, run
-from jaxops.compiler.partition.repeated_layers import Section, at_once, split_at_repeated_layers
+from jaxops.compiler.partition.repeated_layers import Segment, at_once, split_at_repeated_layers
 from jaxops.compiler.partition.weight_only import split_weight_only
 from jaxops.compiler.passes.block_attention import block_attention
 from jaxops.compiler.passes.concat_in_place import concat_in_place
@@ -39,7 +39,7 @@ from jaxops.compiler.passes.select_kernels import select_kernels
 from jaxops.compiler.passes.select_reductions import select_reductions
 from jaxops.compiler.passes.sink_transposes import sink_transposes
 from jaxops.compiler.run.prepare_weights import WeightProgram
-from jaxops.compiler.run.repeated_layers import segmented
+from jaxops.compiler.run.segments import segmented
 from jaxops.compiler.run.specialized import Specialized
 from jaxops.compiler.verify import verify
 from jaxops.compiler.xla_options import program_options
@@ -141,7 +141,7 @@ def recorded() -> Iterator[list[Row]]:
 
 
 def applies(entry: Entry, target: Target) -> bool:
-    """Tells whether an entry runs for a target."""
+    """Returns True if an entry runs for a target."""
     if entry.name in _skipped.get() or not (entry.transformable or target.specialized):
         return False
     return not entry.platforms or target.platform in entry.platforms
@@ -182,14 +182,14 @@ def specialize(closed: Any, weights: int, target: Target) -> Specialized:
     program = apply(PASSES, Program.of(closed), target)
     prepare, each_call, read = _run(SPLIT_WEIGHTS, program, weights, target, programs=lambda split: [split.run])
     _check(SPLIT_WEIGHTS, prepare)
-    sections, emit = [], lowering(target)
+    segments, emit = [], lowering(target)
     if target.compiled_here and applies(SPLIT_LAYERS, target):
-        sections = _run(SPLIT_LAYERS, each_call, target, programs=lambda s: _different(s, each_call).values())
-    programs = {k: apply(SEGMENT_PASSES, p, target) for k, p in _different(sections, each_call).items()}
+        segments = _run(SPLIT_LAYERS, each_call, target, programs=lambda s: _different(s, each_call).values())
+    programs = {k: apply(SEGMENT_PASSES, p, target) for k, p in _different(segments, each_call).items()}
     if (rows := _rows.get()) is not None:
         rows += _rule_rows(list(programs.values()), target)
-    if sections:
-        function = segmented(each_call, sections, programs, emit, at_once(sections, target))
+    if segments:
+        function = segmented(each_call, segments, programs, emit, at_once(segments, target))
     else:
         function = function_of(programs[None], emit)
     return Specialized(WeightProgram.of(prepare), read, function, program_options(target, each_call.operations))
@@ -208,9 +208,9 @@ def unchanged(closed: Any, weights: int) -> Specialized:
     return Specialized(nothing, tuple(range(weights)), lambda _, read, inputs: fn(*read, *inputs))
 
 
-def _different(sections: Sequence[Section], program: Program) -> dict[Any, Program]:
-    """Returns the different programs of sections by their form; the complete program by None where it is not split."""
-    return {section.form: section.program for section in sections} or {None: program}
+def _different(segments: Sequence[Segment], program: Program) -> dict[Any, Program]:
+    """Returns the different programs of segments by their form; the complete program by None where it is not split."""
+    return {segment.form: segment.program for segment in segments} or {None: program}
 
 
 def _run(

@@ -62,6 +62,6 @@ def program_options(target: Target, operations: Sequence[Any] = ()) -> dict[str,
 
 
 def _rounds_and_pads(operations: Sequence[Any]) -> bool:
-    """Tells whether a program pads images, and rounds."""
+    """Returns True if a program pads images, and rounds."""
     pictures = any(o.name == "pad" and len(o.params["padding_config"]) > 3 for o in operations)
     return pictures and any(o.name == "round" for o in operations)

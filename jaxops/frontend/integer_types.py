@@ -2,11 +2,13 @@
 
 With x64 off, uint64 values are uint32 arrays. Operators on uint64 whose results may need more than 32 bits raise an
 error for these. Symbolic sizes have no dtype, and a vector of them such as (batch, length, 5) is int64. If a model
-casts sizes to int32, the results computed from them become int32.
+casts sizes to int32, the results computed from them become int32; an operator that is not computed by NumPy takes the
+sizes as int32 arrays.
 """
 
 import dataclasses
 import functools
+import itertools
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from jaxops import ops
+from jaxops.dtypes import as_declared, as_traced
 from jaxops.errors import OutOfRangeError, message
 from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.operator import WrappedOperator
+from jaxops.static import is_symbolic
 
 _Type = np.dtype | None
 _WIDE = np.dtype(np.uint64)
@@ -43,29 +47,37 @@ class WideOperator(WrappedOperator):
 
 
 class NarrowOperator(WrappedOperator):
-    """An operator on static values. types: of its results; None for int64 and for unknown types."""
+    """An operator on integers that may have been computed from sizes.
 
-    def __init__(self, inner: Any, types: tuple[_Type, ...]) -> None:
+    types, operand_types: of its results, and of the operands that become arrays; None for int64 and for unknown types.
+    """
+
+    def __init__(self, inner: Any, types: tuple[_Type, ...], operand_types: tuple[_Type, ...] = ()) -> None:
         super().__init__(inner)
-        self.types = types
+        self.types, self.operand_types = types, operand_types
 
     def __reduce__(self) -> Any:
-        return _narrow, (self.inner, self.types)
+        return _narrow, (self.inner, self.types, self.operand_types)
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
         """The outputs of the operator; integers that were computed from sizes get the type that the model declares."""
-        outputs = self.inner.call(inputs, attributes, n_outputs=n_outputs, rng=rng)
+        operands = [
+            as_traced(x, dtype) if dtype and is_symbolic(x) else x
+            for x, dtype in itertools.zip_longest(inputs, self.operand_types)
+        ]
+        outputs = self.inner.call(operands, attributes, n_outputs=n_outputs, rng=rng)
         types = (*self.types, *[None] * len(outputs))
-        return tuple(
-            y.astype(dtype) if dtype and isinstance(y, np.ndarray) and y.dtype == np.int64 else y
-            for y, dtype in zip(outputs, types, strict=False)
-        )
+        return tuple(as_declared(y, dtype) if dtype else y for y, dtype in zip(outputs, types, strict=False))
 
 
 @functools.cache
-def _narrow(inner: Any, types: tuple[_Type, ...]) -> NarrowOperator:
+def _narrow(inner: Any, types: tuple[_Type, ...], operand_types: tuple[_Type, ...]) -> NarrowOperator:
     """Returns one operator object for equal arguments, so that equal nodes share it."""
-    return NarrowOperator(inner, types)
+    return NarrowOperator(inner, types, operand_types)
+
+
+def _only_narrow(types: Sequence[_Type]) -> tuple[_Type, ...]:
+    return tuple(dtype if dtype in _NARROW else None for dtype in types)
 
 
 def with_integer_types(graph: Graph) -> Graph:
@@ -121,9 +133,16 @@ class _Walk:
             outputs = node.operator.output_types(node, inputs)
             if inputs and inputs[0] == _WIDE and _needs_bits(node):
                 node = dataclasses.replace(node, operator=WideOperator(node.operator))
-            elif node.operator.foldable and not _NARROW.isdisjoint(outputs):
-                narrow = tuple(dtype if dtype in _NARROW else None for dtype in outputs)
-                node = dataclasses.replace(node, operator=_narrow(node.operator, narrow))
+            elif not _NARROW.isdisjoint((*outputs, *inputs)):
+                # NumPy computes with sizes; to JAX, they are arrays.
+                traced = (
+                    []
+                    if node.operator.foldable
+                    else [None if node.operator.mark(k) else dtype for k, dtype in enumerate(inputs)]
+                )
+                node = dataclasses.replace(
+                    node, operator=_narrow(node.operator, _only_narrow(outputs), _only_narrow(traced))
+                )
         types.update((name, dtype) for name, dtype in zip(node.outputs, outputs, strict=False) if name)
         return node
 
@@ -146,6 +165,8 @@ class _Walk:
             formals = {value.name: dtype for value, dtype in zip(graph.inputs, entering, strict=False)}
             graphs[name], results = self.graph(graph, formals, types)
             outputs = () if flow.modifies or flow.several else results[flow.leading :]
+        if not _NARROW.isdisjoint(outputs):
+            node = dataclasses.replace(node, operator=_narrow(node.operator, _only_narrow(outputs), ()))
         if all(graph is node.subgraphs[name] for name, graph in graphs.items()):
             return node, outputs
         return dataclasses.replace(node, attributes={**node.attributes, **graphs}), outputs

@@ -38,7 +38,7 @@ class Options(TypedDict, total=False):
     precision="bfloat16"         Sets the precision of products and convolutions.
     x64=True                     Runs the model with 64-bit types while JAX's x64 is off.
     remat="block"                Saves memory in training: derivatives recompute the values inside of repeated modules.
-    max_bytes=2**34              Limits the bytes of one value. The default is half of the machine's memory.
+    max_bytes=2**34              Limits the bytes of values. The default is half of the machine's memory.
     cache="programs/"            Keeps compiled programs in a folder, so that the next process starts faster.
 
     More about them:
@@ -64,12 +64,13 @@ class Options(TypedDict, total=False):
     function says: `jaxops.non_max_suppression` pads with rows of -1, `nonzero` with columns of -1, `compress` with
     zeros. The nodes after it see the true elements alone: a sum, a TopK, a ScatterND or a Shape leaves the padding out,
     and so do derivatives. What is computed row by row has padded rows as well if it is an output of the model, such as
-    the last row for a Gather at -1. If a node needs more than the number of true elements, tracing raises
-    UnsupportedError, which names the node and the bound. `to_python` writes only nodes that move rows. A result that
-    follows from static values alone keeps its size.
+    the last row for a Gather at -1. If a node needs more than the number of true elements, `load` raises
+    UnsupportedError, which names the node and the bound; if a size of the inputs has no number, the first call does.
+    `to_python` writes only nodes that move rows. A result that follows from static values alone keeps its size.
     A Loop whose number of iterations depends on data has at most so many: its scan outputs are padded with zeros to
     this number of rows, and a loop that has not ended gives NaN and -1. Such a loop also has gradients, as has one with
-    a trip count of at most 1,000. A Loop with a known number of iterations keeps it.
+    a trip count of at most 1,000. A Loop with a known number of iterations keeps it, such as one that a call gets as a
+    NumPy number.
     A key may also be the name of an input whose value sets a size, such as the lengths in `arange(lengths.max())`. That
     input may then be traced, and one program serves all its values. Each integer that is computed from the input alone
     is limited to the range from 0 to the bound; an array of such a size as an output has rows of padding.
@@ -120,8 +121,8 @@ class Options(TypedDict, total=False):
     pass between modules. Values and derivatives stay the same. On a CPU, XLA still keeps the values of modules with
     convolutions over all channels. `to_python` writes the model without it.
 
-    max_bytes: the limit of one static value, and of one result of an operator. A program that is only traced, by
-    `jax.export` or under your own `jit`, may have larger results.
+    max_bytes: the limit of one result of an operator, and of all static values that are held together. A program that
+    is only traced, by `jax.export` or under your own `jit`, may have larger results.
 
     cache: it becomes the folder of JAX's persistent compilation cache, for all programs of this process. On a CPU with
     one device, the programs of models without `operators` are stored beside it, so that they need no tracing either.

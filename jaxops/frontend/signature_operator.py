@@ -77,9 +77,12 @@ class SignatureOperator:
         return self.name
 
     @property
-    def spelling(self) -> str:
-        """The public function that computes exactly this, such as `jaxops.onnx.opset(9).Flatten`, or empty."""
-        return ""
+    def public_opset(self) -> tuple[str, int] | None:
+        """The module and the number of the `opset` that has the operator as a function: `("jaxops.onnx", 9)`.
+
+        None if there is none.
+        """
+        return None
 
     @property
     def sized_by_data(self) -> bool:
@@ -132,6 +135,12 @@ class SignatureOperator:
         before = len(self.formals) - 1
         padded = [*inputs, *[None] * (before - len(inputs))]
         return [*padded[:before], padded[before:]]
+
+    def exact(
+        self, inputs: Sequence[Any], attributes: Mapping[str, Any], n_outputs: int
+    ) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """The inputs and attributes in the form that the format asks for."""
+        return inputs, attributes
 
     def results(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Any:
         """The result of the function for inputs (None for an omitted one) and attributes."""

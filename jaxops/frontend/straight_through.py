@@ -14,7 +14,7 @@ from jaxops import ops
 from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.operator import WrappedOperator
 from jaxops.ops import microsoft
-from jaxops.ops.quantization.straight_through import Quantization, straight_through
+from jaxops.ops.quantization.straight_through_estimator import Quantization, straight_through
 from jaxops.static import is_static
 
 _QUANTIZE = (ops.quantize_linear, microsoft.quantize_linear, ops.dynamic_quantize_linear)

@@ -1,7 +1,7 @@
 """Fixed sizes for results whose size depends on data, so that a model runs as one program.
 
 In a program, such a result is an array of the fixed size with the true elements first. While a graph is traced,
-`COUNTED_SIZES` gives it a symbolic size instead, so that the nodes behind it see the true elements alone.
+`COUNTED_SIZES` gives it a symbolic size instead, so that the nodes after it see the true elements alone.
 """
 
 import dataclasses

@@ -1,7 +1,6 @@
 """Runs a graph node by node: calls the operators on arrays or, under `jit`, on tracers."""
 
 import functools
-import re
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -26,7 +25,8 @@ from jaxops.errors import (
 )
 from jaxops.graph.bounded_sizes import COUNTED_SIZES, outputs_of
 from jaxops.graph.nodes import Graph, Node
-from jaxops.memory import bounded_operands, bounded_results
+from jaxops.jax_internals import first_line, question
+from jaxops.memory import bounded_operands, bounded_results, bounded_together
 from jaxops.opaque import Deferred
 from jaxops.shown_text import clean
 from jaxops.signature import SHAPE_ONLY
@@ -35,10 +35,6 @@ from jaxops.static import UNKNOWN, StaticValue, Undecided, is_concrete, is_symbo
 
 # The exceptions that JAX and Chex raise for an operation that they support for numbers, but not for symbolic sizes.
 _OF_JAX = (Undecided, TypeError, ValueError, NotImplementedError, AssertionError)
-# The sizes in JAX's message about a comparison that it cannot decide.
-_COMPARISON = re.compile(r"'([^']+)' (<=|>=|<|>) '([^']+)'")
-# The divisor in JAX's message about a quotient of sizes.
-_DIVISION = re.compile(r"division by 0 in division by (.+)$")
 
 
 class ConstraintSearch(Protocol):
@@ -209,6 +205,8 @@ def run_node(
 
 def _attempt(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: Any, runs: Any) -> Sequence[Any]:
     try:
+        if not tracing():  # there is no program that could show the name
+            return _evaluate(node, inputs, params, rng, values, runs)
         with jax.named_scope(node.traced_as):
             return _evaluate(node, inputs, params, rng, values, runs)
     except _OF_JAX as error:
@@ -220,32 +218,26 @@ def _attempt(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: A
                     error.operator = node.operator.name
             error.add_note(_context(node, inputs))
             raise
-        problem = open_question(node.operator.name, str(error).partition("\n")[0], symbolic)
+        problem = open_question(node.operator.name, error, symbolic)
         problem.add_note(_context(node, inputs))
         raise problem from error
     except Exception as error:
-        if isinstance(error, MemoryError | OverflowError) and not isinstance(error, JaxopsError):
-            problem = TooLargeError(f"{node.operator.name}: {error}")  # NumPy and JAX raise these for huge sizes
+        if isinstance(error, MemoryError | OverflowError | RecursionError) and not isinstance(error, JaxopsError):
+            # NumPy and JAX raise these for huge sizes, and for symbolic sizes of a thousand operations.
+            problem = TooLargeError(f"{node.operator.name}: {error}")
             problem.add_note(_context(node, inputs))
             raise problem from error
         error.add_note(_context(node, inputs))
         raise
 
 
-def open_question(op: str, text: str, symbolic: Sequence[Any]) -> SizeError:
-    """JAX's message as an error about sizes.
-
-    JAX mostly compares sizes to reject wrong ones, such as a size below 0; so `needs` is the opposite comparison.
-    """
-    divided, asked = _DIVISION.search(text), _COMPARISON.search(text)
-    if divided:
-        return SizeError(f"{op}: {text}", divided[1], needs=f"{divided[1]} >= 1")
-    if asked is None:
-        symbols = symbols_in(*symbolic)
-        return SizeError(f"{op}: {text}", *[symbol for symbol in symbols_in(text) if symbol in symbols], *symbols)
-    a, sign, b = asked.groups()
-    holds = {"<": ">=", ">": "<="}.get(sign, sign)
-    return SizeError(f"{op}: {text}", a, b, needs=f"{a} {holds} {b}" if holds in ("<=", ">=") else "")
+def open_question(op: str, error: BaseException, symbolic: Sequence[Any]) -> SizeError:
+    """An error of JAX as an error about sizes. symbolic: the sizes of the operation that raised it."""
+    text = first_line(error)
+    if asked := question(error):
+        return SizeError(f"{op}: {text}", *asked[:-1], needs=asked[-1])
+    symbols = symbols_in(*symbolic)
+    return SizeError(f"{op}: {text}", *[symbol for symbol in symbols_in(text) if symbol in symbols], *symbols)
 
 
 def _symbolic_sizes(values: Sequence[Any]) -> list[Any]:
@@ -281,6 +273,8 @@ def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: 
     outputs = border.outside(outputs) if border else outputs
     operator.check_results(outputs)
     bounded_results(jax.tree.leaves(outputs), operator.name)
+    if values is not None:
+        bounded_together(outputs, values.values(), operator.name)
     if len(outputs) < len(node.outputs):
         returned = amount(len(outputs), "output")
         raise SignatureError(f"{operator.name}: returned {returned}, but the node has {len(node.outputs)}")

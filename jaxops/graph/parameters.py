@@ -26,7 +26,7 @@ from jaxops.errors import ArgumentError, JaxopsError, SignatureError, near
 from jaxops.graph.interpreter import run_node
 from jaxops.graph.nodes import Graph, Node, Tensor
 from jaxops.graph.static_analysis import Needs
-from jaxops.memory import fits
+from jaxops.memory import bounded_together, fits
 from jaxops.signature import BIAS, STATISTICS, WEIGHT, role
 
 # 8-bit integers of at least this many elements are weights; with one axis they may be zero points, so there more count.
@@ -138,6 +138,7 @@ class _Split:
         self.params: dict[str, Tensor] = {}
         self.fixed: set[str] = set()
         self.constants: set[str] = set()  # the names of all constants
+        self._computed: list[np.ndarray] = []  # all static values that were computed
         self._bodies: dict[Any, Graph] = {}  # nodes that share a graph still share the new one, and its parameters
 
     def graph(self, graph: Graph, outer: Mapping[str, Any], owner: str) -> Graph:
@@ -172,6 +173,8 @@ class _Split:
             if values is None:
                 nodes.append(self._node(node, visible))
                 continue
+            self._computed += [x for x in values if fits(x)]  # a larger one is a view of which only the sizes are read
+            bounded_together(values, self._computed, node.operator.name)
             for name, value in zip(node.outputs, values, strict=False):
                 if name:
                     keep(name, _tensor(value), value, generated=bool(node.inputs))

@@ -120,8 +120,8 @@ class StaticInputs:
             of_outputs = more | of_outputs
         inside = {name for n in graph.nodes for name in n.outputs} | set(graph.initializers)
         needs = {operand_of.get(name, name): need for name, need in inner.items() if name not in inside}
-        # The loop has scan outputs, with one row per iteration, or as many as a bound says.
-        grows = flow.leading and len(graph.outputs) > count and not node.operator.bounded
+        # The loop has scan outputs, with one row per iteration. A bound replaces a number that is traced.
+        grows = flow.leading and len(graph.outputs) > count and (self.branches or not node.operator.bounded)
         if flow.decided_by and (unrolled or of_outputs or grows or (self.branches and not flow.leading)):
             deciding = zip(node.inputs, flow.decided_by, strict=False)
             needs |= {name: Need(f"{node.title} `{formal}`") for name, formal in deciding}

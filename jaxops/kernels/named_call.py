@@ -153,6 +153,7 @@ class NamedCall:
     operation. sizes: a function of operands and keywords that returns the shape of the result, whose dtype is that of
     the first operand; for calls whose `plain` takes long to trace. outside: a function of operands and keywords that
     returns the value which windows read outside of the first operand, for a call with a keyword `windows`.
+    rows: whether the first operand is (…, K) with any number of independent rows, so that `jax.vmap` over it adds rows.
     """
 
     def __init__(
@@ -164,9 +165,10 @@ class NamedCall:
         elementwise: bool = False,
         sizes: Callable[..., tuple[Any, ...]] | None = None,
         outside: Callable[..., Any] | None = None,
+        rows: bool = False,
     ) -> None:
         self.plain, self.select, self.elementwise, self.sizes = plain, select, elementwise, sizes
-        self.outside = outside
+        self.outside, self.rows = outside, rows
         self.primitive = primitive = Primitive(name)
         primitive.multiple_results = True
         cast(Any, primitive).named_call = self
@@ -234,6 +236,8 @@ class NamedCall:
         return [None if aval is None else next(results) for aval in linear]
 
     def _batch(self, operands: Sequence[Any], axes: Sequence[Any], *, call: Call) -> Any:
+        if self.rows and not call.transforms and all(axis is None for axis in axes[1:]):
+            return self.primitive.bind(jax.numpy.moveaxis(operands[0], axes[0], 0), *operands[1:], call=call), [0]
         size = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
         call = call._replace(transforms=(*call.transforms, Mapped(tuple(axes), size)))
         results = self.primitive.bind(*operands, call=call)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jaxops.attributes import axis as resolve_axis
-from jaxops.dtypes import as_traced, canonical
+from jaxops.dtypes import canonical
 from jaxops.errors import ShapeError, UnsupportedError
 from jaxops.frontend.schema import Formal
 from jaxops.frontend.versions import newest
@@ -83,8 +83,10 @@ class TolerantOperator(Operator):
         formals = enumerate(self.schema.inputs)
         return frozenset(i for i, formal in formals if Operator.taken_types(self, formal) == _INT64)
 
-    def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
-        """Calls the operator; a scalar becomes 1-D and int32 becomes int64 where the version asks for that.
+    def exact(
+        self, inputs: Sequence[Any], attributes: Mapping[str, Any], n_outputs: int
+    ) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """A scalar becomes 1-D and int32 becomes int64 where the version asks for that.
 
         A Split with neither lengths nor `num_outputs` gives an equal piece for each output.
         """
@@ -96,11 +98,14 @@ class TolerantOperator(Operator):
                 continue
             if self.is_vector(position) and value.ndim == 0:
                 operands[position] = value = value.reshape(1)
-            if position in self._integers and value.dtype == np.int32:
-                if isinstance(value, np.ndarray):
-                    operands[position] = value.astype(np.int64)
-                elif canonical(np.int64) != np.int32:  # else it stands for int64 already
-                    operands[position] = as_traced(value, np.int64)
+            stands_for_int64 = not isinstance(value, np.ndarray) and canonical(np.int64) == np.int32
+            if position in self._integers and value.dtype == np.int32 and not stands_for_int64:
+                operands[position] = value.astype(np.int64)
+        return operands, attributes
+
+    def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
+        """Calls the operator, with the inputs and attributes that its version asks for."""
+        operands, attributes = self.exact(inputs, attributes, n_outputs)
         return super().call(operands, attributes, n_outputs=n_outputs, rng=rng)
 
 

@@ -15,7 +15,7 @@ from jaxops.errors import ArgumentError, ModelError, PathError, SignatureError
 from jaxops.frontend.model_file import is_device, opened
 from jaxops.frontend.safe_files import Folders, folders
 from jaxops.frontend.tensor_file import File, FileRange, InMemory, hold
-from jaxops.onnx.split_protobuf import cut
+from jaxops.onnx.split_protobuf import split
 
 # Also an object with a `model_proto`, such as torch.onnx.export returns.
 Readable: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto | BinaryIO | Any
@@ -112,11 +112,11 @@ def _of_bytes(data: bytes, data_folders: Folders, where: str) -> Parsed:
 def _parsed(file: BinaryIO, later: File, data_folders: Folders, where: str, source: Path | bytes) -> Parsed:
     """later: the same file, from which large initializers are read later."""
     try:
-        split = cut(file)
+        halves = split(file)
     except OSError as error:  # a file of /proc, or a failing disk
         raise PathError(f"load: '{where}' cannot be read: {error}") from error
-    data = {position: FileRange(later, span) for position, span in split.data.items()}
-    return Parsed(_proto(split.rest, where), data, data_folders, where, source)
+    data = {position: FileRange(later, span) for position, span in halves.data.items()}
+    return Parsed(_proto(halves.rest, where), data, data_folders, where, source)
 
 
 def _proto(data: bytes, where: str) -> onnx.ModelProto:

@@ -53,10 +53,9 @@ class Operator(SchemaOperator[OnnxSchema]):
         return _found_again, (type(self), self.schema.name, self.schema.domain, self.opset)
 
     @property
-    def spelling(self) -> str:
-        """The function of `opset(n)` for the operator, as source text; empty if there is none."""
-        is_function = not self.schema.domain and not self.subgraphs
-        return f"jaxops.onnx.opset({self.opset}).{self.name}" if is_function else ""
+    def public_opset(self) -> tuple[str, int] | None:
+        """The module and the number of the `opset` that has the operator as a function; None if there is none."""
+        return None if self.schema.domain or self.subgraphs else ("jaxops.onnx", self.opset)
 
     @property
     def proto(self) -> Any:

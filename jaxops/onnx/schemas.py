@@ -111,6 +111,8 @@ def _type_names(value: Any) -> tuple[str, ...]:
     While x64 is off, a JAX array of a 32-bit type has two names, since it may stand for the 64-bit type. Symbolic sizes
     fit all integer types of 32 and 64 bits. An empty list may be a sequence of anything.
     """
+    if type(value) is np.ndarray and value.dtype.kind in "biuf":  # asked for each node that NumPy computes
+        return (_tensor_name(value.dtype),)
     if isinstance(value, dict):
         return _map_names(value)
     if isinstance(value, SplitSequence | GrowingSequence):

@@ -18,7 +18,7 @@ _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 _SMALL = 1024
 
 
-class Cut(NamedTuple):
+class SplitModel(NamedTuple):
     """A model without the bytes of its large initializers. data: position of an initializer → where its bytes are."""
 
     rest: bytes
@@ -37,17 +37,17 @@ class _Field(NamedTuple):
     end: int
 
 
-def cut(file: BinaryIO) -> Cut:
+def split(file: BinaryIO) -> SplitModel:
     """Reads a model. file: must be seekable."""
     size = file.seek(0, os.SEEK_END)
     try:
-        return _cut(file, size)
+        return _split(file, size)
     except _Unusual:
         file.seek(0)
-        return Cut(file.read(size), {})  # files of /proc hold more than their stated size, and may have no end
+        return SplitModel(file.read(size), {})  # files of /proc hold more than their stated size, and may have no end
 
 
-def _cut(file: BinaryIO, size: int) -> Cut:
+def _split(file: BinaryIO, size: int) -> SplitModel:
     graphs = [field for field in _fields(file, 0, size) if field.number == _GRAPH]
     if len(graphs) != 1 or graphs[0].kind != _LENGTH:
         raise _Unusual
@@ -66,7 +66,7 @@ def _cut(file: BinaryIO, size: int) -> Cut:
         count += 1
     graph_bytes.write(_read(file, last, graph.end))
     remainder = _read(file, 0, graph.start) + _message(_GRAPH, graph_bytes.getvalue()) + _read(file, graph.end, size)
-    return Cut(remainder, data)
+    return SplitModel(remainder, data)
 
 
 def _raw_data(file: BinaryIO, tensor: _Field) -> _Field | None:

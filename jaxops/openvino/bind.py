@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from jaxops.errors import UnsupportedError
@@ -16,7 +16,7 @@ from jaxops.frontend.signature_operator import SignatureOperator
 from jaxops.graph.node_order import check_subgraph, in_order
 from jaxops.graph.nodes import Graph, Node
 from jaxops.openvino.registry import Operator, find
-from jaxops.openvino.schemas import EVERY_NUMBER, EVERY_TYPE, OpenVinoSchema, opset_of, read_attribute
+from jaxops.openvino.schemas import EVERY_NUMBER, EVERY_TYPE, opset_of, read_attribute
 from jaxops.shown_text import clean
 
 # Attributes for other programs, which a file may have on layers of any type.
@@ -37,7 +37,21 @@ def bind(graph: Graph, where: str, operators: Operators | None = None) -> Graph:
 
 
 class TolerantOperator(Operator):
-    """An operation with looser types, for files: OpenVINO has checked them, except that two types must be equal."""
+    """An operation with looser types, for files: OpenVINO has checked them, except that two types must be equal.
+
+    exact: whether the file marks it to stay in float32 when the model is narrowed. seeded: whether it is a random
+    operation with seeds, from which its numbers follow, so that it needs no random key.
+    """
+
+    def __init__(self, operator: Operator, exact: bool, seeded: bool) -> None:
+        super().__init__(operator.schema, operator.fn, operator.opset)
+        self._flags_of_file = exact, seeded
+        self.draws &= not seeded
+        if exact:
+            self.traits = dataclasses.replace(self.traits, precision="exact")
+
+    def __reduce__(self) -> Any:
+        return tolerant, (self.schema.name, self.opset, *self._flags_of_file)
 
     def taken_types(self, formal: Any) -> frozenset[str]:
         """Returns all types; strings only if the operation permits strings."""
@@ -46,22 +60,6 @@ class TolerantOperator(Operator):
     def given_types(self, position: int) -> frozenset[str]:
         """Returns all types."""
         return EVERY_TYPE
-
-
-class ExactOperator(TolerantOperator):
-    """An operation that the file marks to stay in float32 when the model is narrowed."""
-
-    def __init__(self, schema: OpenVinoSchema, fn: Callable[..., Any] | None, opset: int) -> None:
-        super().__init__(schema, fn, opset)
-        self.traits = dataclasses.replace(self.traits, precision="exact")
-
-
-class SeededOperator(TolerantOperator):
-    """A random operation with seeds: its numbers follow from them, so it needs no random key."""
-
-    def __init__(self, schema: OpenVinoSchema, fn: Callable[..., Any] | None, opset: int) -> None:
-        super().__init__(schema, fn, opset)
-        self.draws = False
 
 
 class _Binder:
@@ -102,10 +100,7 @@ class _Binder:
             custom.check_node(node.inputs, {**attributes, **subgraphs})
             return dataclasses.replace(node, operator=custom, attributes={**attributes, **subgraphs})
         try:
-            opset = opset_of(opset_name, op_type)
-            if opset is None:
-                raise UnsupportedError(f"{op_type}: jaxops knows no operations of '{opset_name}'")
-            operator = tolerant(op_type, opset, ExactOperator if is_exact else TolerantOperator)
+            operator = tolerant(op_type, opset_of(opset_name, op_type), exact=is_exact)
         except UnsupportedError as error:
             self.missing.add(str(error), node.label, (opset_name, op_type))
             return node
@@ -115,7 +110,7 @@ class _Binder:
             self.completed[key] = operator.complete(self.attributes(node, operator))
         attributes = self.completed[key]
         if operator.draws and (attributes["global_seed"] or attributes["op_seed"]):
-            operator = tolerant(op_type, opset, SeededOperator)
+            operator = tolerant(op_type, operator.opset, exact=is_exact, seeded=True)
         return self.checked(
             dataclasses.replace(node, operator=operator, attributes=attributes, outputs=_asked(node, operator))
         )
@@ -140,10 +135,9 @@ class _Binder:
 
 
 @functools.cache
-def tolerant(op_type: str, opset: int, kind: type[TolerantOperator] = TolerantOperator) -> TolerantOperator:
+def tolerant(op_type: str, opset: int, exact: bool = False, seeded: bool = False) -> TolerantOperator:
     """Returns the operation with the looser rules for files. Raises what `find` raises."""
-    operator = find(op_type, opset)
-    return kind(operator.schema, operator.fn, opset)
+    return TolerantOperator(find(op_type, opset), exact, seeded)
 
 
 def _asked(node: Node, operator: Operator) -> tuple[str, ...]:

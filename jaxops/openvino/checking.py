@@ -48,12 +48,7 @@ def _row(layer: Layer, is_body: bool) -> Row:
     if layer.type.lower() in _OF_GRAPHS:
         return Row(layer.type, layer.version, None, 0, "function")
     try:
-        opset = opset_of(layer.version, layer.type)
-        if opset is None:
-            return Row(
-                layer.type, layer.version, None, 0, "missing", f"jaxops knows no operations of '{layer.version}'"
-            )
-        operator = tolerant(layer.type, opset)
+        operator = tolerant(layer.type, opset_of(layer.version, layer.type))
     except UnsupportedError as error:
         return Row(layer.type, layer.version, None, 0, "missing", str(error).removeprefix(f"{layer.type}: "))
     return Row(operator.name, layer.version, operator.schema.since, 0, "function")

@@ -3,6 +3,9 @@
 Convert, Subtract of a zero point, Multiply by a scale, Reshape and Convert become one node that dequantizes at each
 call, so that the constants stay as small as in the file. A matrix product with a weight in blocks of 4 or 8 bits reads
 the bytes of the weight. A Gather from a codebook, a table of 16 or 256 numbers, runs at each call, too.
+
+The graph is rewritten, not the traced program, because the parameters change: NumPy holds 4 bits in a byte, and a code
+of nf4 as a float32. Users' own programs and written packages, which no pass of the compiler sees, read the bytes, too.
 """
 
 import math
@@ -290,7 +293,7 @@ class _Rewriter:
         if weight.zero or k % 2 or not isinstance(numbers, PackedTensor):
             return None
         codes = SwappedHalves(numbers, BYTES, (n, k // 2))
-        scales = self._scales(weight, (n, k // numbers.shape[-1]))
+        scales = self._reshaped(weight.scale, (n, k // numbers.shape[-1]), weight.dtype)
         return _NF4_PRODUCT, [self._named(weight.numbers, codes), scales], {"quant_type": 1}
 
     def _block_operands(self, weight: _Weight) -> tuple[SignatureOperator, list[str], dict[str, Any]] | None:
@@ -306,15 +309,11 @@ class _Rewriter:
         middle = 2 ** (bits - 1) if is_signed else 0
         sizes = n, blocks, block_size * bits // 8
         codes = BlockBytes(numbers, BYTES, sizes, middle)
-        names = [self._named(weight.numbers, codes), self._scales(weight, (n, blocks))]
+        names = [self._named(weight.numbers, codes), self._reshaped(weight.scale, (n, blocks), weight.dtype)]
         if weight.zero:
             zero, row = self._tensors[weight.zero], (n, -(-blocks * bits // 8))
             names.append(self._named(weight.zero, PackedZeros(zero, BYTES, row, weight.scale_sizes, middle, bits)))
         return _BLOCK_PRODUCT, names, {"bits": bits}
-
-    def _scales(self, weight: _Weight, sizes: tuple[int, ...]) -> str:
-        """Returns the name of the scales in the type of the product."""
-        return self._reshaped(weight.scale, sizes, weight.dtype)
 
     def _reshaped(self, name: str, sizes: tuple[int, ...], dtype: np.dtype) -> str:
         """Returns the name of a constant in another shape and type."""
@@ -334,7 +333,9 @@ class _Rewriter:
 
 
 def _does(node: Node, op_type: str) -> bool:
-    return isinstance(node.operator, Operator) and node.operator.name == op_type
+    """Returns True for a layer of this type whose operands, if it has two, broadcast as NumPy's."""
+    is_numpy = node.attributes.get("auto_broadcast", "numpy") == "numpy"
+    return isinstance(node.operator, Operator) and node.operator.name == op_type and is_numpy
 
 
 def _type_of(convert: Node) -> np.dtype:

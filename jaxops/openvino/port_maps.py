@@ -5,18 +5,18 @@ of the iteration, a condition and the state. The body slices a sliced value by t
 stacked by the loop, and joined after it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from jaxops.errors import ModelError, amount
-from jaxops.graph.nodes import Node, Value
+from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.openvino import texts
 from jaxops.openvino.element_types import element_type
 from jaxops.openvino.ir import Body, Layer, MappedPort
-from jaxops.openvino.linked import link
+from jaxops.openvino.linked import Linked, link
 from jaxops.openvino.versions.iteration import (
     IDENTITY,
     IF,
@@ -29,11 +29,20 @@ from jaxops.openvino.versions.iteration import (
     SLICE_COUNT,
 )
 
-if TYPE_CHECKING:
-    from jaxops.openvino.read import Reader
+
+class BodyReader(Protocol):
+    """Reads the bodies, and gives new names to values. where: the file in messages."""
+
+    where: str
+
+    def body(self, net: Linked, outer: Mapping[int, str], inputs: Sequence[int], outputs: Sequence[int]) -> Graph: ...
+
+    def unused(self, name: str) -> str: ...
+
+    def problem(self, layer: Layer, problem: str) -> ModelError: ...
 
 
-def branches(reader: "Reader", layer: Layer, node: Node) -> list[Node]:
+def branches(reader: BodyReader, layer: Layer, node: Node) -> list[Node]:
     """Returns the node of an If."""
     graphs = {}
     for name in ("then_body", "else_body"):
@@ -50,7 +59,7 @@ def branches(reader: "Reader", layer: Layer, node: Node) -> list[Node]:
     return [replace(node, operator=IF, inputs=node.inputs[:1], attributes=graphs)]
 
 
-def iterations(reader: "Reader", layer: Layer, node: Node) -> list[Node]:
+def iterations(reader: BodyReader, layer: Layer, node: Node) -> list[Node]:
     """Returns the nodes of a Loop or TensorIterator: ONNX's Loop, and the nodes before and after it."""
     body = layer.bodies.get("body")
     if body is None or body.net is None:
@@ -59,7 +68,7 @@ def iterations(reader: "Reader", layer: Layer, node: Node) -> list[Node]:
 
 
 class _Iterations:
-    def __init__(self, reader: "Reader", layer: Layer, node: Node, maps: "_Maps") -> None:
+    def __init__(self, reader: BodyReader, layer: Layer, node: Node, maps: "_Maps") -> None:
         self._reader, self._layer, self._node, self._maps = reader, layer, node, maps
         self._number, self._condition, self._next = (
             reader.unused(f"{layer.name}/{what}") for what in ("iteration", "condition", "next_condition")
@@ -79,7 +88,7 @@ class _Iterations:
         for port in maps.body.inputs:
             if port.attributes.get("purpose") == "current_iteration":
                 enters[port.internal] = self._iteration_number(port.internal)
-            elif port.attributes.get("axis"):
+            elif port.attributes.get("axis") and port.internal in maps.outer:
                 enters[port.internal] = self._slice(enters[port.internal], slices := self._slices(port))
                 count = count or self._slice_count(maps.outer[port.internal], slices)
         for parameter in carried.values():
@@ -194,7 +203,7 @@ class _Maps:
     outer: Parameter → the name of the value outside that enters it.
     """
 
-    def __init__(self, reader: "Reader", layer: Layer, node: Node, name: str, body: Body) -> None:
+    def __init__(self, reader: BodyReader, layer: Layer, node: Node, name: str, body: Body) -> None:
         assert body.net is not None
         self._reader, self._layer, self._name, self.body = reader, layer, name, body
         self.linked = link(body.net, f"{reader.where}: <{name}> of {layer.title}")

@@ -55,9 +55,9 @@ class Operator(SchemaOperator[OpenVinoSchema]):
         return _again, (type(self), self.schema.name, self.opset)
 
     @property
-    def spelling(self) -> str:
-        """The function of `opset(n)` for the operation, as source text."""
-        return "" if self.subgraphs else f"jaxops.openvino.opset({self.opset}).{self.name}"
+    def public_opset(self) -> tuple[str, int] | None:
+        """The module and the number of the `opset` that has the operation as a function; None if there is none."""
+        return None if self.subgraphs else ("jaxops.openvino", self.opset)
 
     def flagged(self, position: int) -> bool:
         """Returns True if the function returns the output at a position only when asked for it."""

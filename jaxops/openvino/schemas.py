@@ -161,16 +161,19 @@ _LONGEST_NUMBER = 9
 
 
 @functools.cache
-def opset_of(version: str, op_type: str) -> int | None:
-    """Returns the opset that a layer's version names; None for an extension. Raises UnsupportedError for others."""
+def opset_of(version: str, op_type: str, subject: str = "") -> int:
+    """Returns the opset that a layer's version names.
+
+    Raises UnsupportedError, which begins with `subject` or the type, for an unknown extension or opset.
+    """
     lowered = op_type.lower()
-    if version in ("experimental", "extension"):
-        return 6 if lowered in _IN_EXTENSIONS else None
+    if version in ("experimental", "extension") and lowered in _IN_EXTENSIONS:
+        return 6
     number = version.removeprefix("opset")
     if version == number or not (number.isascii() and number.isdigit()):
-        return None
+        raise UnsupportedError(f"{subject or op_type}: jaxops knows no operations of '{version}'")
     if len(number) > _LONGEST_NUMBER or int(number) not in _tables()[1]:
-        raise UnsupportedError(f"{op_type}: {version:.20}: jaxops knows opsets 1 to {newest_opset()}")
+        raise UnsupportedError(f"{subject or op_type}: {version:.20}: jaxops knows opsets 1 to {newest_opset()}")
     return 2 if number == "1" and lowered in _IN_OPSET_1 else int(number)
 
 

@@ -51,10 +51,7 @@ def pairs(linked: Linked, where: str, is_body: bool) -> list[ReadAndAssign]:
 def _by_name(layers: Iterable[Layer], where: str) -> dict[str, Layer]:
     by_name: dict[str, Layer] = {}
     for layer in layers:
-        opset = opset_of(layer.version, layer.type)
-        if opset is None:
-            raise UnsupportedError(f"{where}: {layer.title}: jaxops knows no operations of '{layer.version}'")
-        schema = find_schema(layer.type, opset)
+        schema = find_schema(layer.type, opset_of(layer.version, layer.type, f"{where}: {layer.title}"))
         name = layer.data.get("variable_id", "")
         if not name:
             raise ModelError(f"{where}: {layer.title}: required attribute `variable_id` is missing")

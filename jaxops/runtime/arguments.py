@@ -2,10 +2,11 @@
 
 import dataclasses
 import functools
+import operator
 import warnings
 from collections import namedtuple
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
@@ -29,6 +30,19 @@ from jaxops.memory import bounded_operands
 from jaxops.opaque import ChosenStrings, Deferred
 from jaxops.shown_text import clean
 from jaxops.static import FromSizes, StaticValue, Tracer, is_concrete, is_static, is_symbolic, tracing
+
+
+class Given(NamedTuple):
+    """The arguments of a call as the caller passed them, without the parameters.
+
+    inputs: in order, or one dictionary of all. named: inputs by name. rng: a key, or None. outputs: the names of the
+    tensors to return; None for the outputs of the model.
+    """
+
+    inputs: Sequence[Any]
+    named: Mapping[str, Any]
+    rng: Any = None
+    outputs: Sequence[str] | None = None
 
 
 class InputBinder:
@@ -112,8 +126,8 @@ def unlike(symbol: str, one: tuple[str, int], other: tuple[str, int]) -> str:
     )
 
 
-def to_outputs(outputs: Sequence[Any], formals: Sequence[Value], arguments: Any) -> Any:
-    """Returns the outputs as the caller gets them: one as it is, several as a namedtuple; static ones as NumPy arrays.
+def to_outputs(outputs: Sequence[Any], formals: Sequence[Value], arguments: Any) -> Sequence[Any]:
+    """Returns the outputs in the types that the caller gets: static ones as NumPy arrays.
 
     Inside a transformation, static outputs become JAX arrays: a number that does not fit raises an error, since `jit`
     would cut it; strings become `ChosenStrings`. Raises ModelError for an output of another type than declared.
@@ -121,18 +135,17 @@ def to_outputs(outputs: Sequence[Any], formals: Sequence[Value], arguments: Any)
     for formal, y in zip(formals, outputs, strict=True):
         if formal.dtype is not None and formal.dtype != getattr(y, "dtype", formal.dtype):
             _check_declared(formal, formal.dtype, y)
-    names = tuple([formal.name for formal in formals])
     if all(map(is_concrete, outputs)):  # the usual case
-        return outputs[0] if len(outputs) == 1 else named_outputs(names)(*outputs)
+        return outputs
     # Symbolic sizes have no dtype, so they get the declared one.
     types = [formal.dtype if formal.dtype in TYPES_OF_SIZES else None for formal in formals]
     outputs = [as_traced(y, kind) if _is_of_sizes(y) else y for y, kind in zip(outputs, types, strict=True)]
     settled = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(outputs))
     inside = not settled and (tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arguments)))
 
-    for name, y in zip(names, outputs, strict=True):
+    for formal, y in zip(formals, outputs, strict=True):
         if isinstance(y, SplitSequence):
-            raise y.problem(f"output '{name}'")
+            raise y.problem(f"output '{formal.name}'")
 
     def left(y: Any) -> Any:
         if isinstance(y, Deferred):
@@ -145,8 +158,14 @@ def to_outputs(outputs: Sequence[Any], formals: Sequence[Value], arguments: Any)
         # A copy, as the program keeps the array for later calls, and may return it as two outputs.
         return y.copy() if isinstance(y, np.ndarray) else y
 
-    traced = jax.tree.map(left, tuple(outputs), is_leaf=_is_deferred)
-    return traced[0] if len(traced) == 1 else named_outputs(names)(*traced)
+    return jax.tree.map(left, list(outputs), is_leaf=_is_deferred)
+
+
+def packer(formals: Sequence[Value]) -> Callable[[Sequence[Any]], Any]:
+    """Returns a function of a list of outputs that returns one as it is, several as a namedtuple."""
+    if len(formals) == 1:
+        return operator.itemgetter(0)
+    return cast(Any, named_outputs(tuple([formal.name for formal in formals])))._make
 
 
 def _is_of_sizes(y: Any) -> bool:

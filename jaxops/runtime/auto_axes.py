@@ -5,13 +5,13 @@ reshape that joins a sharded axis, a gather from one). With Auto axes, the compi
 run as if the mesh had Auto axes, and `_spec` chooses the shardings of the results only.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import jax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, get_abstract_mesh, reshard, use_abstract_mesh
 
-from jaxops.static import Sizes, Tracer
+from jaxops.static import Sizes, Tracer, is_concrete
 
 _R = TypeVar("_R")
 
@@ -34,9 +34,9 @@ def under_auto_axes(run: Callable[..., _R], *arguments: Any, like: Any = None) -
         return jax.tree.map(lambda y: _resharded(y, _spec(y.shape, specs)) if _on_mesh(y) else y, results)
 
 
-def is_on_mesh(values: Any) -> bool:
-    """Tells whether a mesh is set, or one of these arrays is on a mesh."""
-    return bool(get_abstract_mesh().axis_names) or any(map(_on_mesh, jax.tree.leaves(values)))
+def any_on_mesh(values: Iterable[Any]) -> bool:
+    """Tells whether one of these values is an array on a mesh."""
+    return any(map(_on_mesh, values))
 
 
 def _explicit_mesh(values: Any) -> Any:
@@ -57,6 +57,8 @@ def _explicit_mesh(values: Any) -> Any:
 
 
 def _on_mesh(x: Any) -> bool:
+    if is_concrete(x) and not isinstance(x.sharding, NamedSharding):
+        return False  # the usual case; to read the type of an array takes ten times as long
     return isinstance(x, jax.Array) and not jax.typeof(x).sharding.mesh.empty
 
 

@@ -7,41 +7,32 @@ thousand times as long as running it. The next piece begins after them. A model 
 cuts are found by tracing alone: an operator that needs a value raises StaticError.
 """
 
-import dataclasses
 import math
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import jax
 import numpy as np
 
 from jaxops.compiler.run.specialized import ProgramCache
-from jaxops.errors import ArgumentError, JaxopsError, TooLargeError
-from jaxops.graph.interpreter import check_called, in_sections, is_long, run_node, scope_of, unwrap
+from jaxops.errors import ArgumentError, JaxopsError
+from jaxops.graph.interpreter import in_sections, run_node, scope_of, unwrap
 from jaxops.graph.nodes import Graph, Node
 from jaxops.lazy_array import named_arrays
-from jaxops.memory import LIMIT, runs_here
-from jaxops.progress import progress, step
-from jaxops.runtime.auto_axes import is_on_mesh, under_auto_axes
+from jaxops.memory import runs_here
+from jaxops.progress import explain, step
+from jaxops.runtime.auto_axes import under_auto_axes
+from jaxops.runtime.buckets import Rounded, cropped, run_rounded
 from jaxops.runtime.counted_sizes import exact, padded, run_counted, run_graph_counted, run_node_counted
+from jaxops.runtime.data_dependent_sizes import Rounding
 from jaxops.runtime.host_data import Data, as_argument, as_data, as_operand, on_host
-from jaxops.runtime.recently_used import RecentlyUsed
-from jaxops.runtime.rounded_inputs import Rounded, has_buckets, run_in_buckets, run_rounded
-from jaxops.runtime.size_buckets import Rounding
-from jaxops.runtime.specialized_calls import CallCache, SpecializedCalls
+from jaxops.runtime.host_part import HostParts
+from jaxops.runtime.specialized_calls import SpecializedCalls
 from jaxops.signature import SHAPE_ONLY
-from jaxops.static import (
-    CUTTABLE,
-    UNKNOWN,
-    JaxRuntimeError,
-    StaticValue,
-    Tracer,
-    is_concrete,
-    tracing,
-)
+from jaxops.static import CUTTABLE, UNKNOWN, StaticValue, Tracer, tracing
 
 # NumPy computes a node behind a cut if its operands have at most this many elements; more are worth compiling.
 _MANY = 1 << 20
@@ -58,21 +49,22 @@ class StoppedAt:
 
 @dataclass(eq=False)
 class GraphRunner:
-    """Runs the graphs of a model.
+    """Runs the graphs of a model, and keeps their compiled programs.
 
     max_bytes: the largest size of a result. precision: of matrix products, as for `jax.default_matmul_precision`; None
-    for the caller's. programs: a cache for other processes. buckets: name of an input's size → calls round the size up
-    to a multiple of this number. cuts: node → the reason why a piece ended there.
+    for the caller's. stored: a cache of programs for other processes. buckets: name of an input's size → calls round
+    the size up to a multiple of this number. cuts: node → the reason why a piece ended there. unserved: the buckets
+    without a program. host_parts: what NumPy computes before a program runs.
     """
 
     max_bytes: int
     precision: str | None = None
-    programs: ProgramCache | None = None
+    stored: ProgramCache | None = None
     buckets: Mapping[str, int] = field(default_factory=dict)
     cuts: dict[str, str] = field(default_factory=dict)
+    unserved: set[Any] = field(default_factory=set)
+    host_parts: HostParts = field(default_factory=HostParts)
     _rounding: Rounding = field(default_factory=Rounding)
-    _specialized: RecentlyUsed[Any, Any] = field(default_factory=RecentlyUsed)
-    _halved: set[Any] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         try:
@@ -82,11 +74,13 @@ class GraphRunner:
             raise ArgumentError(f"`precision` is {self.precision!r}; jax.default_matmul_precision: {error}") from error
 
     def __reduce__(self) -> Any:
-        # Compiled functions cannot be pickled.
-        return GraphRunner, (self.max_bytes, self.precision, self.programs, self.buckets, dict(self.cuts))
+        # Compiled functions cannot be pickled, and a copy may run other graphs.
+        return GraphRunner, (self.max_bytes, self.precision, self.stored, self.buckets, dict(self.cuts))
 
     @cached_property
-    def _compiled(self) -> Any:
+    def compiled(self) -> Any:
+        """The jitted function of (graph, first node, end, whether it may be cut, parameters, operands, key) that runs a
+        piece: returns the node at which it stopped, and values by name."""
         # The function must not refer to self: in a cycle, weights would stay in memory until Python collects garbage.
         cuts = self.cuts
 
@@ -99,122 +93,25 @@ class GraphRunner:
         return jax.jit(piece, static_argnums=(0, 1, 2, 3))
 
     @cached_property
-    def prepared(self) -> SpecializedCalls:
+    def specialized(self) -> SpecializedCalls:
         """The specialized programs."""
-        return SpecializedCalls(self._compiled, self._specialized, self.programs)
+        return SpecializedCalls(self.compiled, self.stored)
 
-    def again(self) -> "GraphRunner":
-        """Returns a runner for other parameters: with the compiled programs, but without prepared values."""
-        runner = GraphRunner(*(getattr(self, field.name) for field in dataclasses.fields(self)))
-        runner.__dict__["_compiled"] = self._compiled
-        return runner
-
-    def uncompiled(self) -> "GraphRunner":
-        """Returns a runner for other graphs, with the same settings."""
-        return GraphRunner(self.max_bytes, self.precision, self.programs, self.buckets)
-
-    def call_again(self, params: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
-        """Returns the result of a call whose inputs have the types of an earlier call; None for any other call."""
-        return None if self.precision is not None else self.prepared.call_again(params, inputs)
-
-    def call(
-        self,
-        graph: Graph,
-        inputs: Mapping[str, Any],
-        params: Mapping[str, Any],
-        rng: Any,
-        fast_inputs: Sequence[Any] | None = None,
+    def outputs(
+        self, graph: Graph, first: tuple[StoppedAt, Any], inputs: Any, params: Mapping[str, Any], rng: Any
     ) -> list[Any]:
-        """Returns the outputs of a whole model.
-
-        inputs: the result of `InputBinder.bind_inputs`. fast_inputs: None, unless the model calls itself with its own
-        parameters, which stay the same in later calls and are worth preparing. Then they are the inputs in order, as
-        the caller passed them; () if the call asks for other outputs than the model's.
-
-        Inside a trace, and under `jax.disable_jit`, the nodes run one by one and become a part of the outer program.
-        """
-        check_called(graph)
-        before = LIMIT.set(self.max_bytes)
-        try:
-            with progress(f"compiling {graph.name or 'a model'}", begun=False):
-                if self.precision is None:
-                    return self._call(graph, inputs, params, rng, fast_inputs)
-                with jax.default_matmul_precision(self.precision):
-                    return self._call(graph, inputs, params, rng, fast_inputs)
-        except JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error):
-                raise
-            # Each result fits into memory, but not all of them together.
-            raise TooLargeError(f"'{graph.name}': its results do not fit in memory together: {error}") from error
-        finally:
-            LIMIT.reset(before)
-
-    def _call(
-        self,
-        graph: Graph,
-        inputs: Mapping[str, Any],
-        params: Mapping[str, Any],
-        rng: Any,
-        fast_inputs: Sequence[Any] | None,
-    ) -> list[Any]:
-        if cast(Any, jax.config).jax_disable_jit or tracing():
-            with jax.disable_jit(False):  # `jit` inside of operators stays
-                return under_auto_axes(run_graph_counted, graph, unwrap(inputs), named_arrays(params), rng, like=inputs)
-        leaves, tree = jax.tree.flatten((inputs, rng))
-        ours = self.prepared.cache(params) if fast_inputs is not None and not is_long(graph) else None
-        params = params if ours else named_arrays(params)
-        concrete = ours.concrete if ours else all(map(is_concrete, params.values()))
-        concrete = concrete and all(type(x) is np.ndarray or is_concrete(x) for x in leaves)
-        # The values of tracers cannot be read, so such a call is one piece.
-        traced = not concrete and any(isinstance(x, Tracer) for x in (*params.values(), *leaves))
-        static, part = (graph, 0, len(graph.nodes), not traced), None
-        if concrete and self.buckets and has_buckets(graph, inputs, self.buckets) and not is_on_mesh((params, inputs)):
-            return self._call_rounded(static, inputs, params, rng, ours)
-        try:
-            if ours and concrete:
-                part, (stop, values) = self.prepared.call(ours, static, inputs, rng, leaves, tree)
-            else:
-                params = named_arrays(params)
-                stop, values = self._compiled(*static, params, inputs, rng)
-        except UNKNOWN:
-            if not traced:
-                raise
-            # The value that must be known may be concrete although other arguments are tracers: sizes, say, under
-            # `jax.grad` by the weights. Then running the nodes one by one succeeds.
-            return under_auto_axes(run_graph_counted, graph, unwrap(inputs), params, rng, like=inputs)
-        complete = stop.value == len(graph.nodes)
+        """Returns the outputs of a graph after its first piece. first: the result of `compiled` from node 0."""
+        stop, values = first[0].value, cropped(first[1], inputs)
+        if stop < len(graph.nodes):
+            local, params = {**unwrap(inputs), **unwrap(values)}, named_arrays(params)
+            _forget(graph, 0, stop, local)
+            return under_auto_axes(self._run_from, graph, stop, True, local, params, rng, like=inputs)
         # In a complete run, a `Deferred` stays: `to_outputs` makes the list of dictionaries that it stands for.
-        local = unwrap(values, deferred=not complete)
-        if not complete:
-            local, params = {**unwrap(inputs), **local}, named_arrays(params)
-        elif missing := [name for name in graph.output_names if name not in local]:
+        local = unwrap(values, deferred=False)
+        if missing := [name for name in graph.output_names if name not in local]:
             local |= unwrap({name: inputs[name] for name in missing if name in inputs})
             params = named_arrays(params)
-        if complete:
-            outputs = _outputs(graph, local, params)
-            if ours and part and fast_inputs and rng is None:
-                ours.remember(part, graph, fast_inputs, inputs, outputs)
-            return outputs
-        _forget(graph, 0, stop.value, local)
-        return under_auto_axes(self._run_from, graph, stop.value, True, local, params, rng, like=inputs)
-
-    def _call_rounded(
-        self,
-        static: tuple[Any, ...],
-        inputs: Mapping[str, Any],
-        params: Mapping[str, Any],
-        rng: Any,
-        ours: CallCache | None,
-    ) -> list[Any]:
-        """Returns the outputs by the program of a bucket."""
-
-        def run(inputs: Any) -> dict[str, Any]:
-            if ours:
-                return self.prepared.call(ours, static, inputs, rng, *jax.tree.flatten((inputs, rng)))[1][1]
-            return self._compiled(*static, params, inputs, rng)[1]
-
-        values = run_in_buckets(static[0], inputs, self.buckets, self._halved, run)
-        return _outputs(static[0], unwrap(values, deferred=False), params)
+        return _outputs(graph, local, params)
 
     def run(
         self,
@@ -241,9 +138,13 @@ class GraphRunner:
         scope = scope_of(graph, local, params)
         while start < len(graph.nodes):
             node = graph.nodes[start]
-            if cut or _is_light(node, scope):
+            if cut:
+                explain(graph.name, f"cut before {node.title}", self.cuts.get(node.title, "it needs a value"))
+            light = _is_light(node, scope)
+            if cut or light:
                 stop, cut = start + 1, False
-                local.update(_named(node, self._run_eagerly(node, scope, params, _key(rng, graph.number(start), node))))
+                key = _key(rng, graph.number(start), node)
+                local.update(_named(node, self._run_eagerly(node, light, scope, params, key)))
             else:
                 known = exact(local) if graph.bounded else local
                 stop, values = self._compiled_from(
@@ -261,23 +162,26 @@ class GraphRunner:
         """Runs a piece behind a cut; returns the index of the node where it ends, and the values that it computed."""
         plan = self._rounding.plan(graph, start, operands, params)
         if plan is None:
-            stop, values = self._compiled(graph, start, len(graph.nodes), True, params, operands, rng)
+            stop, values = self.compiled(graph, start, len(graph.nodes), True, params, operands, rng)
             return stop.value, unwrap(values)
         if plan.stop == start:
             return start, {}
         if plan.mixes:
             return plan.stop, self._rounding.run(plan, operands, params)
-        stop, values = self._compiled(graph, start, plan.stop, True, params, plan.padded(operands), rng)
+        stop, values = self.compiled(graph, start, plan.stop, True, params, plan.padded(operands), rng)
         return stop.value, plan.cropped(unwrap(values))
 
-    def _run_eagerly(self, node: Node, scope: _Scope, params: Mapping[str, Any], rng: Any) -> list[Any]:
-        """Returns the outputs of a node whose operands are known. They are data, or static if all operands are."""
+    def _run_eagerly(self, node: Node, light: bool, scope: _Scope, params: Mapping[str, Any], rng: Any) -> list[Any]:
+        """Returns the outputs of a node whose operands are known. They are data, or static if all operands are.
+
+        light: whether NumPy computes the node.
+        """
         inputs = [exact(scope[name]) if name else None for name in node.inputs]
         if node.operator.bounded:
             return run_node_counted(node, list(map(as_operand, inputs)), rng)
         data = [x for k, x in enumerate(inputs) if node.operator.mark(k) != SHAPE_ONLY]
         static = node.operator.foldable and not any(isinstance(x, jax.Array | Data) for x in jax.tree.leaves(data))
-        if _is_light(node, scope):
+        if light:
             try:
                 results = run_node(node, [on_host(x) for x in inputs], params, rng, scope, self.run)
                 return list(results) if static else list(map(as_data, results))
@@ -355,7 +259,14 @@ def _is_light(node: Node, scope: _Scope) -> bool:
     if not node.operator.foldable or node.operator.bounded or node.body:
         return False
     read = [scope[name] for k, name in enumerate(node.inputs) if name and node.operator.mark(k) != SHAPE_ONLY]
-    return sum(math.prod(getattr(x, "value", x).shape) for x in jax.tree.leaves(read)) <= _MANY
+    return sum([_size(x) for x in read]) <= _MANY
+
+
+def _size(value: Any) -> int:
+    """Returns the number of elements of a value, or of all arrays of a sequence."""
+    # Most values are one array, for which a walk over a tree takes longer than the rest.
+    arrays: list[Any] = [value] if isinstance(value, np.ndarray | Data | jax.Array) else jax.tree.leaves(value)
+    return sum([math.prod(getattr(x, "value", x).shape) for x in arrays])
 
 
 def _key(rng: Any, number: int, node: Node) -> Any:

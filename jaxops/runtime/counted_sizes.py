@@ -24,7 +24,12 @@ from jaxops.graph.nodes import Graph, Node
 from jaxops.lazy_sequences import SplitSequence
 from jaxops.runtime.counted_assumptions import Assumptions
 from jaxops.runtime.counted_symbols import CountedSymbols
+from jaxops.runtime.host_data import Data
 from jaxops.static import StaticValue, Undecided, is_symbolic, jaxpr_as_fun, tracing
+
+
+class PaddingError(UnsupportedError):
+    """An operation that cannot leave out the padding of a result with a bound."""
 
 
 class Counted(NamedTuple):
@@ -40,7 +45,7 @@ def run_counted(fn: Callable[..., Any], *arguments: Any, automatic: bool) -> Any
     arguments: pytrees of arrays. automatic: whether the program may be differentiated, and whether an operator without
     a bound gets its largest size.
 
-    Raises UnboundedError for an output that needs a bound, UnsupportedError for an operation that cannot leave out the
+    Raises UnboundedError for an output that needs a bound, PaddingError for an operation that cannot leave out the
     padding, and what `fn` raises.
     """
     leaves, tree = jax.tree.flatten(arguments)
@@ -110,7 +115,7 @@ def run_graph_counted(
     arguments = jax.tree.map(lambda x: StaticValue(x) if isinstance(x, np.ndarray) else x, (inputs, params, rng, scope))
     results = run_counted(run, *arguments, automatic=automatic)
     if outer is not None and any(map(_is_counted, jax.tree.leaves(results, is_leaf=_is_counted))):
-        raise UnsupportedError(
+        raise PaddingError(
             f"{graph.name}: a value that leaves the body of a loop has a size that depends on data; "
             "load the model without this bound"
         )
@@ -139,10 +144,10 @@ def exact(values: Any) -> Any:
     def cropped(x: Any) -> Any:
         if not isinstance(x, Counted):
             return x
-        sizes = (int(x.sizes.get(axis, size)) for axis, size in enumerate(x.array.shape))
-        return as_traced(np.asarray(x.array)[tuple(map(slice, sizes))])
+        sizes = tuple(int(x.sizes.get(axis, size)) for axis, size in enumerate(x.array.shape))
+        return x.array if sizes == x.array.shape else as_traced(np.asarray(x.array)[tuple(map(slice, sizes))])
 
-    if isinstance(values, np.ndarray | jax.Array):  # most values; a walk over a tree takes ten times as long
+    if isinstance(values, np.ndarray | Data | jax.Array):  # most values; a walk over a tree takes ten times as long
         return values
     return jax.tree.map(cropped, values, is_leaf=_is_counted)
 
@@ -170,7 +175,7 @@ def _explained(error: Exception, sizes: CountedSymbols) -> Exception:
     text, notes = str(error).partition("\n  hint")[0], getattr(error, "__notes__", [])
     named = {s: r for s, r in made.items() if s in f"{text} {notes}"} or made
     bounds = "; ".join(f"{symbol} is the size of '{r.node}'" for symbol, r in named.items())
-    problem = UnsupportedError(
+    problem = PaddingError(
         f"{text}\n  bounds  {bounds}, of at most {max(most[symbol] for symbol in named)}\n"
         "  hint    call the model outside of transformations, without this bound"
     )

@@ -14,9 +14,10 @@ from jaxops.compiler.primitives import symbolic_sizes
 from jaxops.dtypes import as_traced
 from jaxops.errors import JaxopsError, StaticError, UnboundedError, UnsupportedError, symbols_in
 from jaxops.graph.nodes import Node
+from jaxops.jax_internals import bounded_by, bounds_of, evaluated
 from jaxops.signature import SHAPE_ONLY
-from jaxops.static import Undecided, evaluated, get_opaque_trace_state, is_symbolic, static_array, symbolic_shape
-from jaxops.symbolic import bounded_by, bounds_of, numbers_of
+from jaxops.static import Undecided, get_opaque_trace_state, is_symbolic, static_array, symbolic_shape
+from jaxops.symbolic import numbers_of
 
 # A size with symbols of an export is tried for these numbers.
 _SAMPLES = (1, 2, 3, 7, 16, 50, 1000)
@@ -91,7 +92,7 @@ class CountedSymbols:
                     if pairs:
                         return outputs
         elif self._counts(node, inputs, outputs):
-            self._number(node.label, node.operator.label, outputs[0], inputs[0].size)
+            self._number(node.label, node.operator.label, outputs[0], self.room(inputs[0].size))
             return outputs
         most = self._most_of_inputs(node, inputs)
         return outputs if most is None else [self.from_input(node.label, y, most, node.operator.label) for y in outputs]

@@ -30,13 +30,13 @@ from jax.experimental.serialize_executable import deserialize_and_load, serializ
 
 from jaxops.compiler.fingerprint import digest, fingerprint
 from jaxops.compiler.run.prepare_weights import WeightProgram
-from jaxops.compiler.run.repeated_layers import LoweredSegments, SegmentedProgram
+from jaxops.compiler.run.segments import LoweredSegments, SegmentedProgram
 from jaxops.compiler.run.specialized import Specialized
 from jaxops.errors import ArgumentError
 from jaxops.file_replacement import replacing
 from jaxops.graph.nodes import Graph
 from jaxops.host import cores, processor_features
-from jaxops.runtime.model_structure import graph_texts
+from jaxops.runtime.model_pytree import graph_texts
 from jaxops.static import JaxRuntimeError
 
 _LOGGER = logging.getLogger("jaxops")

@@ -1,6 +1,6 @@
 """Values behind a cut: data and static values, both as NumPy arrays, and JAX arrays."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +62,15 @@ def as_argument(value: Any) -> Any:
             return StaticValue(x.value)
 
     return _on_leaves(argument, value)
+
+
+def widened(x: Any, shape: Sequence[int]) -> Any:
+    """Returns an array padded with zeros to a shape."""
+    if x.shape == tuple(shape):
+        return x
+    wider = np.zeros(shape, x.dtype)
+    wider[tuple(map(slice, x.shape))] = x
+    return wider
 
 
 def _on_leaves(fn: Callable[[Any], Any], value: Any) -> Any:

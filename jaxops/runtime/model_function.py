@@ -1,6 +1,5 @@
 """A model without weights: a function of parameters, inputs and a random key."""
 
-import copy
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -8,7 +7,6 @@ from typing import Any
 
 import jax
 
-from jaxops.compiler.part_of_program import as_one_operation, may_be_one_operation
 from jaxops.errors import BOTH_BRANCHES, ShapeError, SignatureError, UnboundedError, describe
 from jaxops.graph.data_dependence import inputs_that_size
 from jaxops.graph.interpreter import is_long
@@ -17,13 +15,12 @@ from jaxops.graph.nodes import Graph, Tensor, Value
 from jaxops.lazy_array import type_of
 from jaxops.memory import max_bytes
 from jaxops.progress import progress
-from jaxops.runtime.arguments import InputBinder, to_outputs, undeferred
-from jaxops.runtime.auto_axes import is_on_mesh
+from jaxops.runtime.arguments import Given, InputBinder, packer
 from jaxops.runtime.compiled_pieces import GraphRunner
-from jaxops.runtime.host_part import HostParts
-from jaxops.runtime.parameter_values import matched
+from jaxops.runtime.dispatch import Call, repeated, run
+from jaxops.runtime.parameter_values import GivenWeights, Weights, matched
 from jaxops.runtime.specialized_pair import Pair, specialize
-from jaxops.runtime.x64 import in_64_bits, is_on, x64_on
+from jaxops.runtime.x64 import is_on, x64_on
 from jaxops.signature_errors import check_key, errors_of
 from jaxops.static import Tracer, tracing
 
@@ -48,13 +45,7 @@ class ModelFunction:
         x64: bool,
     ) -> None:
         self._binder, self._tensors, self.runner, self.x64 = InputBinder(inputs, defaults), tensors, runner, x64
-        self._parts, self._host_parts, self._warned = Parts(graph), HostParts(), list[bool]()
-
-    def again(self) -> "ModelFunction":
-        """Returns a copy without prepared values. It shares the compiled programs."""
-        function = copy.copy(self)
-        function.runner = self.runner.again()
-        return function
+        self._graph, self._parts, self._warned = graph, Parts(graph), False
 
     def part(self, outputs: Sequence[str] | None = None) -> Graph:
         """Returns the part of the graph that computes these tensors; by default, the outputs."""
@@ -65,47 +56,36 @@ class ModelFunction:
         with x64_on(self.x64 and not is_on()):
             return self._binder.bind_inputs(inputs, named)
 
-    def apply(
-        self, params: Mapping[str, Any], inputs: Sequence[Any], named: Mapping[str, Any], rng: Any, outputs: Any
-    ) -> Any:
-        """Returns the outputs for any parameters. outputs: names of tensors to return; None for the model's outputs."""
-        if not isinstance(params, Mapping) or not (inputs or named or self._binder.names.isdisjoint(params)):
+    def apply(self, params: Mapping[str, Any], given: Given) -> Any:
+        """Returns the outputs for any parameters."""
+        has_inputs = given.inputs or given.named
+        if not isinstance(params, Mapping) or not (has_inputs or self._binder.names.isdisjoint(params)):
             raise SignatureError(
                 f"apply: params is {describe(params)[:80]}; give a dictionary like model.params before the inputs: "
                 "model.apply(model.params, …), or call model(…)"
             )
-        values = self.bind_inputs(inputs, named)
+        values = self.bind_inputs(given.inputs, given.named)
         with x64_on(self.x64 and not is_on()):
             weights = matched(params, self._tensors, values)
-        return self._run(weights, values, rng, outputs, None, whole=True)
+        return self._run(weights, values, given.rng, given.outputs, given)
 
-    def call(
-        self,
-        weights: Mapping[str, Any],
-        inputs: Sequence[Any],
-        named: Mapping[str, Any],
-        rng: Any,
-        outputs: Any,
-        prepares: bool,
-    ) -> Any:
-        """Returns the outputs for parameters that stay the same in later calls. prepares: whether values that depend on
-        these parameters alone are computed once."""
-        if rng is None and outputs is None and not named:
-            with x64_on(self.x64 and not is_on()):
-                result = self.runner.call_again(weights, inputs)
-            if result is not None:
-                return result
+    def call(self, weights: Weights | GivenWeights, given: Given) -> Any:
+        """Returns the outputs for parameters that stay the same in later calls."""
+        cache = weights.for_calls(self.x64)
+        result = repeated(self._graph.name, self.x64, cache, given)
+        if result is not None:
+            return result
         if not self._warned and tracing():
-            self._warn_of_constants(weights)
-        fast_inputs = (inputs if outputs is None else ()) if prepares else None
-        return self._run(weights, self.bind_inputs(inputs, named), rng, outputs, fast_inputs, whole=True)
+            self._warn_of_constants(cache.params)
+        values = self.bind_inputs(given.inputs, given.named)
+        return self._run(cache.params, values, given.rng, given.outputs, given, cache)
 
     def _warn_of_constants(self, weights: Mapping[str, Any]) -> None:
         """Warns once if many weights become constants of a program that is being traced."""
         types = [type_of(x) for x in weights.values() if not isinstance(x, Tracer)]
         size = sum(math.prod(x.shape) * x.dtype.itemsize for x in types)
         if size > _MOST_CONSTANTS:
-            self._warned.append(True)
+            self._warned = True
             warnings.warn(
                 f"model(…) makes {size >> 20} MiB of weights constants of the program that is traced, which makes it "
                 "slow to compile; give the model as an argument: jax.jit(lambda model, x: model(x))(model, x), or its "
@@ -113,27 +93,15 @@ class ModelFunction:
                 stacklevel=4,  # the caller of the model
             )
 
-    def specialize(
-        self, inputs: tuple[Any, ...], named: dict[str, Any], rng: Any, outputs: Any, transformable: bool
-    ) -> Pair:
+    def specialize(self, given: Given, transformable: bool) -> Pair:
         """Returns a pair of functions for the types of these inputs."""
 
         def traced(weights: Mapping[str, Any], values: Mapping[str, Any], rng: Any) -> Any:
-            return self._run(weights, values, rng, outputs, None)
+            return self._run(weights, values, rng, given.outputs)
 
-        graph = self.part(outputs)
+        graph = self.part(given.outputs)
         with max_bytes(self.runner.max_bytes), progress(f"specializing {graph.name or 'a model'}"):
-            return specialize(
-                traced,
-                self._binder,
-                self._tensors,
-                inputs,
-                named,
-                rng,
-                x64=self.x64,
-                transformable=transformable,
-                as_it_is=is_long(graph),
-            )
+            return specialize(traced, self._binder, self._tensors, given, self.x64, transformable, is_long(graph))
 
     def tensors(self, names: Sequence[str], values: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
         """Returns tensors of the graph by name. values: the result of `bind_inputs`."""
@@ -141,42 +109,25 @@ class ModelFunction:
             return {}
         graph = self.part(list(names))
         rng = jax.random.key(0) if graph.draws else None
-        return dict(zip(names, undeferred(self.runner.call(graph, values, params, rng)), strict=True))
+        results = run(Call(self.runner, graph, params, values, rng, self.x64))
+        return dict(zip(names, results, strict=True))
 
-    def _run(
-        self,
-        weights: Any,
-        values: Any,
-        rng: Any,
-        outputs: Any,
-        fast_inputs: Sequence[Any] | None,
-        whole: bool = False,
-    ) -> Any:
-        """Runs the graph. weights, values: checked parameters and inputs. fast_inputs: see `GraphRunner.call`. whole:
-        whether the model may become one operation of a user's program."""
+    def _run(self, weights: Any, values: Any, rng: Any, outputs: Any, *facts: Any) -> Any:
+        """Runs the graph. weights, values: checked parameters and inputs. facts: the last fields of `Call`."""
         if rng is not None:
             with errors_of("apply"):
                 check_key(rng)
-        arguments, graph = (weights, values, rng), self.part(outputs)
-
-        def run(weights: Any, values: Any, rng: Any) -> Any:
-            # `Model.x64` counts on it that the host computes nothing for other outputs.
-            part, operands = (graph, values) if outputs or tracing() else self._host_parts.divide(graph, values)
-            try:
-                results = self.runner.call(part, operands, weights, rng, fast_inputs=fast_inputs)
-            except UnboundedError as error:
-                deciding = inputs_that_size(graph, error.node)
-                error.inputs = deciding if len(deciding) < len(graph.inputs) else []
-                raise
-            except (ShapeError, SignatureError) as error:
-                deciding = self._binder.deciding
-                if deciding and BOTH_BRANCHES in getattr(error, "__notes__", ()):
-                    fixed = f"load(path, values={{{deciding[0]!r}: True}})"
-                    error.add_note(f"input '{deciding[0]}' may decide it: {fixed}, or False, loads one branch")
-                raise
-            return to_outputs(results, graph.outputs, arguments)
-
-        if self.x64 and not is_on():
-            return in_64_bits(run, *arguments)
-        is_one = whole and may_be_one_operation(arguments) and not (is_long(graph) or is_on_mesh(arguments))
-        return as_one_operation(run, *arguments) if is_one else run(*arguments)
+        graph = self.part(outputs)
+        call = Call(self.runner, graph, weights, values, rng, self.x64, *facts)
+        try:
+            return packer(graph.outputs)(run(call))
+        except UnboundedError as error:
+            deciding = inputs_that_size(graph, error.node)
+            error.inputs = deciding if len(deciding) < len(graph.inputs) else []
+            raise
+        except (ShapeError, SignatureError) as error:
+            deciding = self._binder.deciding
+            if deciding and BOTH_BRANCHES in getattr(error, "__notes__", ()):
+                fixed = f"load(path, values={{{deciding[0]!r}: True}})"
+                error.add_note(f"input '{deciding[0]}' may decide it: {fixed}, or False, loads one branch")
+            raise

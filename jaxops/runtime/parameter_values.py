@@ -18,6 +18,7 @@ from jaxops.graph.nodes import Tensor
 from jaxops.lazy_array import READERS, Unread
 from jaxops.progress import progress
 from jaxops.runtime.placement import placed
+from jaxops.runtime.repeated_calls import CallCache
 from jaxops.runtime.x64 import is_on, x64_on
 from jaxops.signature_errors import check_array, errors_of
 from jaxops.static import enable_x64
@@ -26,7 +27,8 @@ from jaxops.static import enable_x64
 class Weights:
     """The parameters of a model by name, each read from its file when it is needed.
 
-    params: the parameters that were read. Reading takes all or none, unless an error interrupts it.
+    params: the parameters that were read. Reading takes all or none, unless an error interrupts it. cache: what calls
+    computed for the parameters.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class Weights:
     ) -> None:
         self.tensors, self.shardings = tensors, shardings
         self.params = {} if params is None else params
+        self.cache = CallCache({})
         self._unread_by_name: dict[str, Any] | None = None
         self._lock = threading.RLock()  # two threads may ask for the same parameters
 
@@ -57,7 +60,7 @@ class Weights:
             self._unread_by_name = None
         return self.params
 
-    def for_calls(self, x64: bool) -> dict[str, Any]:
+    def for_calls(self, x64: bool) -> CallCache:
         """Returns the parameters for the model's own calls: arrays, or an `Unread` for a parameter still in the file.
 
         Their types follow the x64 setting of the first use. x64: True for a model that always runs with x64 on; then
@@ -65,9 +68,12 @@ class Weights:
         """
         if x64 or self.shardings or len(self.params) == len(self.tensors):
             with x64_on(x64):
-                return self.all()
-        with self._lock:
-            return self._by_name()
+                params = self.all()
+        else:
+            with self._lock:
+                params = self._by_name()
+        self.cache = cache = self.cache.of(params)
+        return cache
 
     def _by_name(self) -> dict[str, Any]:
         if len(self.params) == len(self.tensors):
@@ -86,22 +92,26 @@ class Weights:
 
 
 class GivenWeights:
-    """Parameters that a caller put into a model, for example with `jax.tree.map`; their leaves may be any objects."""
+    """Parameters that a caller put into a model, for example with `jax.tree.map`; their leaves may be any objects.
 
-    def __init__(self, tensors: dict[str, Tensor], params: Any) -> None:
-        self.tensors, self.params = tensors, params
-        self._arrays: dict[str, jax.Array] | None = None
+    cache: what calls computed for the parameters.
+    """
+
+    def __init__(self, tensors: dict[str, Tensor], params: Any, cache: CallCache | None = None) -> None:
+        self.tensors, self.params, self.cache = tensors, params, cache or CallCache({})
+        self._is_checked = False
 
     def all(self) -> Any:
         """Returns the parameters as the caller passed them."""
         return self.params
 
-    def for_calls(self, x64: bool) -> dict[str, jax.Array]:
+    def for_calls(self, x64: bool) -> CallCache:
         """Returns the parameters as JAX arrays. Raises what `matched` raises."""
-        if self._arrays is None:
+        if not self._is_checked:
             with x64_on(x64):
-                self._arrays = matched(self.params, self.tensors, {})
-        return self._arrays
+                self.cache = self.cache.of(matched(self.params, self.tensors, {}))
+            self._is_checked = True
+        return self.cache
 
 
 def _read(name: str, tensor: Tensor, sharding: NamedSharding | None, x64: bool) -> jax.Array:

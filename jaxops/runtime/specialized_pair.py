@@ -14,7 +14,7 @@ from jaxops.dtypes import canonical
 from jaxops.errors import DTypeError, ShapeError, SignatureError, UnsupportedError, describe
 from jaxops.graph.nodes import Tensor
 from jaxops.kernels.target import this_machine
-from jaxops.runtime.arguments import InputBinder, undeferred
+from jaxops.runtime.arguments import Given, InputBinder, undeferred
 from jaxops.runtime.auto_axes import under_auto_axes
 from jaxops.runtime.parameter_values import matched
 from jaxops.runtime.x64 import in_64_bits, is_on, x64_on
@@ -50,22 +50,20 @@ def specialize(
     fn: Callable[[Mapping[str, Any], Mapping[str, Any], Any], Any],
     binder: InputBinder,
     tensors: Mapping[str, Tensor],
-    inputs: tuple[Any, ...],
-    named: dict[str, Any],
-    rng: Any,
-    *,
+    given: Given,
     x64: bool,
     transformable: bool,
     as_it_is: bool,
 ) -> Pair:
     """Traces a function of (parameters, inputs, key) for the types of these inputs, and splits it into two functions.
 
-    binder: checks the inputs. tensors: the parameters. inputs, named: arrays, or a `jax.ShapeDtypeStruct` for each.
-    x64: whether the function runs with x64 on. transformable: whether JAX can transform both. as_it_is: whether the
-    program stays unchanged; for long graphs, which are compiled in sections.
+    binder: checks the inputs. tensors: the parameters. given: arrays, or a `jax.ShapeDtypeStruct` for each. x64:
+    whether the function runs with x64 on. transformable: whether JAX can transform both. as_it_is: whether the program
+    stays unchanged; for long graphs, which are compiled in sections.
     """
     with x64_on(x64):
-        examples = jax.tree.map(_type, (binder.bind_inputs(*jax.tree.map(_example, (inputs, named))), rng))
+        inputs = binder.bind_inputs(*jax.tree.map(_example, (given.inputs, given.named)))
+        examples = jax.tree.map(_type, (inputs, given.rng))
         types = {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in tensors.items()}
         closed, results = jax.make_jaxpr(fn, return_shape=True)(types, *examples)
         if as_it_is:

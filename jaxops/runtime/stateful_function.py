@@ -1,7 +1,7 @@
 """A model with variables: a function from parameters, state and inputs to the next state and outputs."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,9 +9,10 @@ import numpy as np
 from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import ModelError, SignatureError, UnsupportedError
 from jaxops.graph.nodes import Graph, Tensor, Value, Variable
-from jaxops.runtime.arguments import named_outputs
+from jaxops.runtime.arguments import Given, named_outputs
 from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.model_function import ModelFunction
+from jaxops.runtime.parameter_values import GivenWeights, Weights
 from jaxops.runtime.x64 import under_its_x64
 from jaxops.signature_errors import explained
 
@@ -43,36 +44,20 @@ class StatefulFunction(ModelFunction):
         # Computes the first values; variables that a first value does not depend on need not be passed.
         self._first = ModelFunction(graph, self._formals, (*defaults, *befores), tensors, runner, x64)
 
-    def again(self) -> "StatefulFunction":
-        """Returns a copy without prepared values. Programs that were compiled are kept."""
-        function = super().again()
-        assert isinstance(function, StatefulFunction)
-        function._first = self._first.again()
-        return function
-
-    def apply(
-        self, params: Mapping[str, Any], inputs: Sequence[Any], named: Mapping[str, Any], rng: Any, outputs: Any
-    ) -> Any:
+    def apply(self, params: Mapping[str, Any], given: Given) -> Any:
         """Returns (state, outputs) for any parameters."""
-        inputs, named, has_state = self._with_state(inputs, named)
-        if not has_state:
-            return super().apply(params, inputs, named, rng, outputs)
-        return self._split(super().apply(params, inputs, named, rng, self._with_afters(outputs)), outputs)
+        return self._stepped(super().apply, params, given)
 
-    def call(
-        self,
-        weights: Mapping[str, Any],
-        inputs: Sequence[Any],
-        named: Mapping[str, Any],
-        rng: Any,
-        outputs: Any,
-        prepares: bool,
-    ) -> Any:
+    def call(self, weights: Weights | GivenWeights, given: Given) -> Any:
         """Returns (state, outputs) for parameters that stay the same in the next calls."""
-        inputs, named, has_state = self._with_state(inputs, named)
+        return self._stepped(super().call, weights, given)
+
+    def _stepped(self, run: Callable[[Any, Given], Any], weights: Any, given: Given) -> Any:
+        inputs, named, has_state = self._with_state(given.inputs, given.named)
         if not has_state:
-            return super().call(weights, inputs, named, rng, outputs, prepares)
-        return self._split(super().call(weights, inputs, named, rng, self._with_afters(outputs), prepares), outputs)
+            return run(weights, Given(inputs, named, given.rng, given.outputs))
+        outputs = None if given.outputs is None else [*given.outputs, *(v.after for v in self._variables)]
+        return self._split(run(weights, Given(inputs, named, given.rng, outputs)), given.outputs)
 
     def bind_inputs(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the inputs by name, checked. The variables may be passed as `state`."""
@@ -88,7 +73,7 @@ class StatefulFunction(ModelFunction):
             ready = [variable for variable in values.values() if self._needs(variable).isdisjoint(values)]
             known = {variable.before: state[variable.name] for variable in self._variables if variable.name in state}
             initials = [variable.initial for variable in ready if variable.initial]
-            results = self._first.apply(params, inputs, {**named, **known}, None, initials) if initials else ()
+            results = self._first.apply(params, Given(inputs, {**named, **known}, None, initials)) if initials else ()
             computed = iter(results if len(initials) > 1 else (results,))
             for variable in ready:
                 state[variable.name] = (
@@ -144,9 +129,6 @@ class StatefulFunction(ModelFunction):
         if not named and len(inputs) == len(self._formals) and not any(isinstance(x, Mapping) for x in inputs):
             return (*inputs, *befores.values()), named, True
         return inputs, {**named, **befores}, True
-
-    def _with_afters(self, outputs: Any) -> Any:
-        return None if outputs is None else [*outputs, *(variable.after for variable in self._variables)]
 
     def _split(self, results: Any, outputs: Any) -> tuple[dict[str, Any], Any]:
         names = [value.name for value in self._outputs] if outputs is None else outputs
@@ -222,7 +204,7 @@ class StateMethods:
         [4.0, 5.0]
         """
         rng, outputs = named.pop("rng", None), named.pop("outputs", None)
-        return self._stateful("step").apply(params, inputs, {**named, "state": state}, rng, outputs)
+        return self._stateful("step").apply(params, Given(inputs, {**named, "state": state}, rng, outputs))
 
     def _stateful(self, caller: str) -> StatefulFunction:
         if not isinstance(self._function, StatefulFunction):

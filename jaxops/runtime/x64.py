@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
-from jaxops.dtypes import as_traced, canonical, is_float, stand_in
+from jaxops.dtypes import as_traced, canonical, is_inexact, stand_in
 from jaxops.kernels.custom_transpose import linear
 from jaxops.static import Primitive, Tracer, batching, enable_x64, jaxpr_as_fun, mlir, tracing
 
@@ -86,7 +86,7 @@ def in_64_bits(fn: Callable[..., Any], *args: Any) -> Any:
     # Copies: JAX caches the buffers of NumPy arrays that a trace closes over, by identity and for both settings. With
     # the caller's array itself, a later program with x64 off would get the 64-bit buffer.
     values = {k: x.copy() if isinstance(x, np.ndarray) else x for k, x in enumerate(leaves)}
-    free = [k for k, x in values.items() if isinstance(x, Tracer) and _moves(x)]
+    free = [k for k, x in values.items() if isinstance(x, Tracer) and is_inexact(x.dtype)]
     fixed = [k for k, x in values.items() if isinstance(x, jax.Array) and k not in set(free)]
 
     def of_arrays(free_arrays: Any, fixed_arrays: Any) -> Any:
@@ -101,7 +101,7 @@ def _differentiable(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     differentiable = jax.custom_jvp(functools.partial(_run, fn))
 
     def moving(outputs: Any) -> list[Any]:
-        return [y for y in jax.tree.leaves(outputs) if _moves(y)]
+        return [y for y in jax.tree.leaves(outputs) if is_inexact(y.dtype)]
 
     def by(moved: Sequence[int], primals: Any) -> tuple[Callable[[Any], list[Any]], list[Any]]:
         """Returns the differentiable results as a function of `free[k]` for k in `moved`, and these values."""
@@ -128,7 +128,7 @@ def _differentiable(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         moved = tuple(directions)
         forward, transposed = (functools.partial(in_64_bits, functools.partial(f, moved)) for f in (there, back))
         along = iter(linear(forward, transposed, primals, list(directions.values())))
-        tangents_out = [next(along) if _moves(y) else np.zeros(y.shape, jax.dtypes.float0) for y in outputs]
+        tangents_out = [next(along) if is_inexact(y.dtype) else np.zeros(y.shape, jax.dtypes.float0) for y in outputs]
         return tree.unflatten(outputs), tree.unflatten(tangents_out)
 
     differentiable.defjvp(derivative, symbolic_zeros=True)
@@ -164,7 +164,3 @@ def _mapped(operands: Any, axes: Any, *, program: Any) -> Any:
 _program.def_abstract_eval(lambda *_, program: program.out_avals)
 batching.primitive_batchers[_program] = _mapped
 mlir.register_lowering(_program, _lowered)
-
-
-def _moves(x: Any) -> bool:
-    return is_float(x.dtype) or x.dtype.kind == "c"

@@ -4,14 +4,10 @@ does, the function raises an error.
 Addition, subtraction and multiplication are Python's own operators.
 """
 
-import re
-
 from jaxops.errors import ShapeError, SizeError, shape_text, symbols_in
+from jaxops.jax_internals import is_counted, may_be_none, note_equal, terms
 from jaxops.static import Dim, Sizes, Undecided, is_symbolic
-from jaxops.symbolic import arguments_of, at_zero, is_counted, may_be_none, note_equal, quotient_in, recomputed
-
-_NAME = re.compile(r"[A-Za-z_]\w*")
-_POSITIVE_TERM = re.compile(r"\+ (\d+\*)?[A-Za-z_]")
+from jaxops.symbolic import arguments_of, at_zero, operations, quotient_in, recomputed
 
 
 def quotient(a: Dim, b: Dim) -> Dim:
@@ -29,7 +25,7 @@ def floored(a: Dim, b: Dim) -> Dim:
     (1 - s) // 2 is -(s // 2)."""
     if not (is_symbolic(a) and isinstance(b, int)):
         return a // b
-    if b > 0 and str(a).startswith("-") and not _POSITIVE_TERM.search(str(a)):
+    if b > 0 and all(term.number < 0 for term in terms(a) if term.factors):
         return -ceiled(-a, b)
     base = at_zero(a) // b
     remaining = a - base * b
@@ -94,7 +90,7 @@ def _in_one_form(size: Dim) -> Dim:
 
     JAX needs minutes to find (s - 3) // 2 + 1 and (s + 1) // 2 - 1 equal if s is a quotient of quotients.
     """
-    return recomputed(size, FUNCTIONS) if is_symbolic(size) and "floordiv(" in str(size) else size
+    return recomputed(size, FUNCTIONS) if any(f.name == "floordiv" for f in operations(size)) else size
 
 
 def with_value(size: Dim, symbol: Dim, value: Dim) -> Dim:
@@ -163,7 +159,7 @@ def agree(problem: str, a: Dim, b: Dim, *, broadcasts: bool = False) -> bool:
             f"{problem}: {a} and {b} must be equal",
             a,
             b,
-            needs="" if broadcasts and isinstance(b, int) and b == 1 else _equation(str(a), str(b)),
+            needs="" if broadcasts and isinstance(b, int) and b == 1 else _equation(a, b),
             fix=_least_fit(a, b) if isinstance(b, int) else None,
             broadcasts=broadcasts,
         ) from error
@@ -249,11 +245,11 @@ def divided(problem: str, size: Dim, count: Dim) -> Dim:
     raise SizeError(problem, size, count, needs=f"{part * count} == {size}")
 
 
-def _equation(a: str, b: str) -> str:
+def _equation(a: Dim, b: Dim) -> str:
     """The condition for two sizes to be equal: `s <= 512` for `min(s, 512)` and `s`."""
     for least, minimum in ((a, b), (b, a)):
-        for x in arguments_of("min", least):
-            bounds = [y for y in arguments_of("min", least) if y != x]
-            if x == minimum and len(bounds) == 1:
-                return f"{x} <= {bounds[0]}"
-    return f"{b} == {a}" if _NAME.fullmatch(b) and not _NAME.fullmatch(a) else f"{a} == {b}"
+        operands = arguments_of("min", least)
+        bounds = [bound for bound in operands if bound != minimum]
+        if operands and len(bounds) == 1:
+            return f"{minimum} <= {bounds[0]}"
+    return f"{b} == {a}" if str(b).isidentifier() and not str(a).isidentifier() else f"{a} == {b}"

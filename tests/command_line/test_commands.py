@@ -103,7 +103,7 @@ def test_passes_has_a_row_a_pass(model, capsys):
 
 
 def test_passes_that_see_no_program_are_told(model, capsys, monkeypatch):
-    monkeypatch.setattr("jaxops.runtime.compiled_pieces.is_long", lambda graph: True)
+    monkeypatch.setattr("jaxops.runtime.dispatch.is_long", lambda graph: True)
     assert main(["passes", str(model), "--size=N=5"]) == 1
     assert "sums.onnx' runs without a specialized program, so no pass has seen it" in capsys.readouterr().err
 

@@ -9,19 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from graphs import model
+from lengths import MASKED
 
 from jaxops.errors import ArgumentError, StaticError, UnsupportedError
 from jaxops.onnx import load
 
 RNG = np.random.default_rng(0)
-# As encoders of speech: a mask of as many columns as the longest element has.
-MASKED = """main (float[B,T] x, int64[B] lengths) => (float[B,T] y, float[B] mean) {
-    zero = Constant<value = int64 {0}>() one = Constant<value = int64 {1}>() last = Constant<value_ints = [1]>()
-    longest = ReduceMax<keepdims = 0>(lengths) places = Range(zero, longest, one)
-    ends = Unsqueeze(lengths, last) mask = Less(places, ends) f = Cast<to = 1>(mask)
-    t = Tanh(x) y = Mul(t, f)
-    total = ReduceSum<keepdims = 0>(y, last) count = Cast<to = 1>(lengths) mean = Div(total, count)
-}"""
 # Each makes an array of the size that the input `n` sets, and reads it in a way that padding would change.
 SIZED = {
     "range": "a = Range(none, n, one) f = Cast<to = 1>(a) y = ReduceMean<keepdims = 0>(f)",

@@ -36,6 +36,28 @@ ROWS = {
         y = If(c) <then_branch = a () => (int32[1] p) { p = Mul(g, two) }, else_branch = b () => (int32[1] q) {
         q = Add(g, two) }>""",
     ),
+    "in branches that data choose": (
+        "int32[3] y",
+        """f = ReduceMax<keepdims=0>(z)  c = Greater(f, zero)  zero = Constant<value=int32 {0}>()
+        y = If(c) <then_branch = a () => (int32[3] p) { p = Identity(narrow) }, else_branch = b () => (int32[3] q) {
+        q = Neg(narrow) }>""",
+    ),
+    "in the state of a loop": (
+        "int32[1] y",
+        """g = Gather(narrow, one)  f = ReduceMax(z)  n = Constant<value=int64 {2}>()  c = Constant<value=bool {1}>()
+        y = Loop(n, c, g) <body = a (int64 i, bool k, int32[1] s) => (bool l, int32[1] t) {
+        l = Identity(k)  t = Add(s, f) }>""",
+    ),
+    "the largest of them": ("int32[1] y", "y, i = TopK(narrow, one)"),
+    "the largest of them and a number": ("int32[1] y", "j = Concat<axis=0>(narrow, two)  y, i = TopK(j, one)"),
+    "in a product": ("int32 y", "y = MatMul(narrow, narrow)"),
+    "in a product with traced ones": (
+        "int32 y",
+        "g = Concat<axis=0>(f, f, f)  f = ReduceMax(z)  y = MatMul(g, narrow)",
+    ),
+    "in an equation": ("int32 y", 'y = Einsum<equation="i,i->">(narrow, narrow)'),
+    "bits of them": ("int32[3] y", "y = BitwiseAnd(narrow, two)"),
+    "beside sizes": ("int32[5] y", "p = Constant<value_ints=[1, 1]>()  y = Pad(narrow, p)"),
 }
 
 

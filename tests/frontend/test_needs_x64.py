@@ -264,6 +264,19 @@ def test_what_a_callers_jit_lowers_later_has_64_bits():
     bits(jax.jit(drawn)(x), np.asarray(drawn(x)))
 
 
+def test_a_random_key_may_be_traced():
+    drawn, x, key = (
+        load(text("r = RandomNormalLike(x) y = Mul(x, r)", "double[4]", "double[4]")),
+        np.ones(4),
+        jax.random.key(3),
+    )
+    numbers = np.asarray(drawn(x, rng=key))
+    bits(jax.jit(lambda x, key: drawn.apply({}, x, rng=key))(x, key), numbers)
+    bits(jax.vmap(lambda key: drawn.apply({}, x, rng=key))(key[None])[0], numbers)
+    slopes = jax.grad(lambda x, key: drawn.apply({}, x, rng=key)[0].astype(np.float32))(jnp.ones(4), key)
+    np.testing.assert_allclose(slopes, numbers * [1, 0, 0, 0], rtol=1e-6)
+
+
 def test_in_a_scan_of_the_caller():
     step = load(ARITHMETIC["add"][0])
     with jax.enable_x64(True):

@@ -124,7 +124,9 @@ def work(what: str, folder: Path, kind: str | None, seed: int, start: int, stop:
 
     Files in folder: `pool`, the models; `at-START`, the number it is at; `found-START`, a line for each finding.
     """
-    resource.setrlimit(resource.RLIMIT_AS, (PROCESS, PROCESS))
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    most = PROCESS if hard == resource.RLIM_INFINITY else min(PROCESS, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
     pool: Sequence[Any] = pickle.loads((folder / "pool").read_bytes())
     os.chdir(place := folder / f"cwd-{start % step}")
     counts: Counter[str] = Counter()

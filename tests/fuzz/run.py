@@ -32,9 +32,11 @@ MODELS = Path(__file__).parents[1] / "models"
 SEEDS = Path(__file__).parent / "seeds"
 # A case may take so many seconds.
 PATIENCE = 60
+# A child may take so many seconds until its first case.
+START = 600
 COMMAND = [sys.executable, __file__, "_work"]
 SHOWN = {"refused later": "refused", "not called": "loaded"}
-# What is damaged !92 the module that does it.
+# What is damaged → the module that does it.
 FAMILIES = {"mutants": "mutants", "irs": "mutated_irs"}
 COLUMNS = ("tried", "loaded", "ran", "refused", "exception", "abort", "hang", "refused raw", "wrong", "drift")
 
@@ -86,7 +88,8 @@ class Worker:
         if number != self.number:
             self.number, self.since = number, time.monotonic()
         code = self.process.poll()
-        what = "abort" if code else "hang" if code is None and time.monotonic() - self.since > PATIENCE else None
+        late = time.monotonic() - self.since > (PATIENCE if number >= 0 else START)
+        what = "abort" if code else "hang" if code is None and late else None
         if what is None:
             return None
         self.process.kill()

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 import jaxops.onnx
 from jaxops.errors import ModelError
 from jaxops.onnx.open import parsed
-from jaxops.onnx.split_protobuf import cut
+from jaxops.onnx.split_protobuf import split
 
 LARGE = np.arange(600, dtype=np.float32).reshape(20, 30)
 SMALL = np.arange(30, dtype=np.float32)
@@ -42,7 +42,7 @@ def field(number: int, content: bytes) -> bytes:
 
 
 def test_the_rest_and_the_data_are_the_model():
-    found = cut(io.BytesIO(DATA))
+    found = split(io.BytesIO(DATA))
     assert list(found.data) == [0]
     assert len(found.rest) < len(DATA) - LARGE.nbytes
     proto = onnx.load_model_from_string(found.rest)

@@ -26,8 +26,12 @@ BAD = [
     ("GroupConvolutionBackpropData", 1, [X, (ONE,)], STRIDES, ShapeError, r"`filters` of \(3,\) " + RANKS.format(2)),
     *[
         (
-            *("ConvolutionBackpropData", 1, [X, (np.ones((4, 2, 3, 3), "f4"),)], {**STRIDES, name: [1, 1, 1]}),
-            *(ArgumentError, rf"`{name}` has 3 numbers; it must have 2, one per spatial axis"),
+            *(op, 1, [X, (np.ones(sizes, "f4"),)], {**STRIDES, name: [1, 1, 1]}),
+            *(ArgumentError, rf"\b{op}: `{name}` has 3 numbers; it must have 2, one per spatial axis"),
+        )
+        for op, sizes in (
+            ("ConvolutionBackpropData", (4, 2, 3, 3)),
+            ("GroupConvolutionBackpropData", (2, 2, 2, 3, 3)),
         )
         for name in ("dilations", "output_padding")
     ],

@@ -107,6 +107,11 @@ BAD = [
         'internal_layer_id="0"',
         "number of iterations is unknown: an <input> of the port",
     ),
+    (
+        'external_port_id="0" internal_layer_id="0"',
+        'external_port_id="-1" internal_layer_id="0"',
+        "no <input> leads to layer 0",
+    ),
     ('external_port_id="3"', 'external_port_id="2"', "two <output> have the same external_port_id"),
 ]
 

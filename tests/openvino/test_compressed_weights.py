@@ -187,6 +187,17 @@ def test_scales_of_all_and_of_rows_and_columns():
         assert_close(outputs_of(model, [row()]), [row() @ (codes * np.float32(by)).T], 2e-3)
 
 
+@pytest.mark.parametrize("op", ["Multiply", "Subtract"])
+def test_an_operand_that_broadcasts_from_the_first_axis(op):
+    """The numbers are square, so that the other rule would fit, too."""
+    codes, by, zero = random("u8", (K, K)), scales(K), random("u8", (K,), 3)
+    file = compressed("u8", codes, by, zero)
+    file.layers = [text.replace('"numpy"', '"pdpd"') if f'type="{op}"' in text else text for text in file.layers]
+    offset, factor = (x[:, None] if kind == op else x for x, kind in ((zero, "Subtract"), (by, "Multiply")))
+    floats = (codes - np.float32(offset)) * np.float32(factor)
+    assert_close(outputs_of(loaded(file), [row()]), [row() @ floats.T], 2e-3)
+
+
 def test_a_zero_point_for_several_scales():
     codes, by = random("u4", (N, K // GROUP, GROUP)), scales((N, K // GROUP, 1))
     model = loaded(compressed("u4", codes, by, np.uint8([[[7]]]), shape=(N, K)))

@@ -78,6 +78,7 @@ def test_no_boxes_without_a_limit():
 def test_a_limit_that_only_a_call_knows():
     file, inputs = single("NonMaxSuppression", 4, [BOXES, SCORES, np.int64(3), *LIMITS[1:]], {})
     model = load(file.xml, weights=file.bin)
+    assert [bool(x.static) for x in model.inputs] == [False, False, True]
     assert outputs_of(model, inputs)[0].shape == (6, 3)
     with pytest.raises(StaticError, match="max_output_boxes_per_class"):
         jax.jit(model)(*inputs)

@@ -20,7 +20,7 @@ def written(folder, op_type, opset, operands, attributes=None, outputs=1, *, fre
     for mine, theirs in zip(jax.tree.leaves(results), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
     body = text[text.index("def apply") :]
-    return text, set(re.findall(r"\b(?:jo|jaxops\.openvino(?:\.ops|\.opset\(\d+\)))\.\w+(?=\()", body))
+    return text, set(re.findall(r"\b(?:jo|jaxops\.openvino\.ops|opset\d+)\.\w+(?=\()", body))
 
 
 def ones(*sizes):
@@ -50,8 +50,17 @@ def test_what_only_openvino_has_is_called_by_its_public_name(tmp_path):
 def test_what_depends_on_free_sizes_is_called_by_its_opset(tmp_path):
     operands = [ones(2, 6), (np.array(1),)]
     text, calls = written(tmp_path / "net", "Split", 1, operands, {"num_splits": 2}, 2, free=True)
-    assert calls == {"jaxops.openvino.opset(1).Split"}
+    assert calls == {"opset1.Split"}
     assert "import jaxops.openvino\n" in text
+
+
+def test_a_version_that_compares_sizes_is_not_taken_for_the_newest_one(tmp_path):
+    """A slope for each channel: the same program as that of ONNX, unless there are three channels."""
+    slope, x = np.array([0.1, 0.2, 0.3], "f4"), -np.arange(18, dtype="f4").reshape(2, 3, 3)
+    _, calls = written(tmp_path / "net", "PReLU", 1, [x, (slope,)], free=True)
+    assert calls == {"opset1.PRelu"}
+    _, calls = written(tmp_path / "fixed", "PReLU", 1, [x[:, :2], (slope,)])
+    assert calls == {"jo.prelu"}
 
 
 @pytest.mark.parametrize("free", [False, True])
@@ -63,6 +72,22 @@ def test_several_results(tmp_path, free):
     weights = [(ones(1, 20, 4),), (ones(1, 20, 5),), (ones(1, 20),)]
     attributes = {"hidden_size": 5, "direction": "forward"}
     written(tmp_path / "lstm", "LSTMSequence", 5, [*states, *weights], attributes, 3, free=free)
+
+
+WINDOW = {"strides": [2, 2], "pads_begin": [1, 1], "pads_end": [1, 1]}
+SEVERAL_AXES = {
+    "AvgPool": ([ones(1, 2, 6, 6)], {**WINDOW, "kernel": [2, 2], "exclude-pad": False, "rounding_type": "ceil"}),
+    "ConvolutionBackpropData": (
+        [ones(1, 4, 3, 3), (ones(4, 2, 3, 3),), (np.array([9, 9]),)],
+        {**WINDOW, "dilations": [1, 1]},
+    ),
+    "Tile": ([ones(3), (np.array([2, 3, 1]),)], {}),
+}
+
+
+@pytest.mark.parametrize("op", SEVERAL_AXES)
+def test_lists_of_axes_are_written(tmp_path, op):
+    written(tmp_path / "net", op, 1, *SEVERAL_AXES[op])
 
 
 def test_a_model_with_weights_of_modules_and_a_branch(tmp_path):
@@ -105,7 +130,7 @@ def test_arrays_of_free_sizes_that_no_input_fills(tmp_path):
     file.result(file.layer("Add", 1, [filled, x]))
     model = load(file.xml, weights=file.bin)
     module, text = written_package(model, tmp_path / "net")
-    assert "jo.expand(" in text
+    assert "opset3.Broadcast(" in text
     np.testing.assert_array_equal(module.apply({}, ones(2, 3)), 4 * ones(2, 3))
 
 

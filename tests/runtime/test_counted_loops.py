@@ -136,3 +136,20 @@ def test_the_trip_count_of_a_loop_with_a_bound_may_be_traced():
     for n in (0, 1, 3, 4):
         expected = load(proto)(X, np.float32(20), n)
         chex.assert_trees_all_close(tuple(run({}, X, np.float32(20), n)), tuple(expected), rtol=1e-6)
+
+
+def test_a_trip_count_that_is_an_input():
+    """A NumPy number is known, so the result has its rows; a JAX array has the rows of the bound."""
+    proto = model(
+        """main (int64 n, float[2] x) => (float[2] y, float[k, 2] rows) {
+            y, rows = Loop(n, , x) <body = b (int64 i, bool go, float[2] s) => (bool on, float[2] t, float[2] r) {
+                on = Identity(go) t = Add(s, s) r = Identity(t) }> }"""
+    )
+    bounded = load(proto, bounds={"Loop": 4})
+    for n in (0, 1, 3):
+        expected = load(proto)(np.array(n), X)
+        chex.assert_trees_all_equal(tuple(bounded(np.array(n), X)), tuple(expected))
+        padded = np.zeros((4, 2), np.float32)
+        padded[:n] = expected.rows
+        for run in (bounded, jax.jit(bounded)):
+            np.testing.assert_array_equal(run(jax.numpy.array(n), X).rows, padded)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from graphs import model
 
-from jaxops.errors import ShapeError, StaticError, UnsupportedError
+from jaxops.errors import ShapeError, StaticError, UnboundedError, UnsupportedError
 from jaxops.onnx import load
 
 RNG = np.random.default_rng(0)
@@ -63,6 +63,8 @@ CONSUMERS = {
                           else_branch = e () => (float b) { b = Identity(seven) }>""",
     "counted": """r30 = Reshape(m, minus) c30 = Cast<to = 7>(r30) n30 = ReduceSum<keepdims = 1>(c30)
         e30 = Expand(seven, n30) counted = ScatterND(v, idx, e30)""",
+    "shifted": """a33 = Slice(s, one, end) c33 = CumSum<exclusive = 1>(a33, first)
+        shifted = ReduceSum<keepdims = 0>(c33)""",
     "rest": "n31 = Shape(i) r31 = Slice(source, n31, end) rest = ReduceSum<keepdims = 0>(r31)",
 }
 VALUES = {
@@ -221,23 +223,6 @@ def test_updates_of_a_fixed_size_fit_the_count_or_write_nothing():
         np.testing.assert_array_equal(apply({}, np.ones(5, np.float32), v), np.ones(5))
 
 
-def test_what_needs_more_than_the_count_is_named_with_the_bound():
-    proto = model(
-        """main (float[5] x, float[6] w) => (float y) {
-            at = NonZero(x) two = Constant<value_ints = [2]>() f = Cast<to = 1>(at) flat = Reshape(f, minus)
-            n = Shape(flat) halves = Div(n, two) shape = Concat<axis = 0>(two, halves) r = Reshape(w, shape)
-            y = ReduceSum<keepdims = 0>(r) }""",
-        initializers={"minus": np.array([-1])},
-    )
-    with pytest.raises(
-        UnsupportedError, match=r"(?s)reshape: .*counted_0 is the size of 'at', of at most 4\n"
-    ) as raised:
-        jax.jit(load(proto, bounds={"at": 4}).apply)({}, np.ones(5, np.float32), np.ones(6, np.float32))
-    assert any("node 'r'" in note for note in raised.value.__notes__)
-    with pytest.raises(StaticError, match=r"load\(path, bounds={'at': n}\)"):
-        jax.jit(load(proto).apply)({}, np.ones(5, np.float32), np.ones(6, np.float32))
-
-
 def test_buckets_and_pieces_beside_a_bound():
     proto = model(
         """main (float[k] v) => (float s, float[k] y, int64[1,M] least) {
@@ -282,3 +267,80 @@ def test_the_state_of_a_loop_has_no_padding():
     )
     with pytest.raises(UnsupportedError, match="Loop 'y'"):
         jax.jit(load(proto, bounds={"NonZero": 4}).apply)({}, np.array([1, 0, 2, 0], np.float32))
+
+
+def test_random_numbers_are_those_of_the_exact_size():
+    """A program draws for the true elements what a plain call draws, along any axis."""
+    proto = model(
+        """main (float[6,2] x, bool[6] m) => (float[2] first, float[2] last, float[2] total) {
+            rows = Compress<axis = 0>(x, m) t = Transpose(rows) r = RandomNormalLike(rows) q = RandomUniformLike(t)
+            first = Gather(r, nought) last = Gather<axis = 1>(q, minus) total = ReduceSum<keepdims = 0>(q, one) }""",
+        initializers={"nought": 0, "minus": -1, "one": [1]},
+    )
+    exact, bounded = load(proto), load(proto, bounds={"Compress": 6})
+    for net_ in (exact, bounded):
+        run = jax.jit(net_.apply)
+        for count in (1, 4, 6):
+            inputs, key = (np.zeros((6, 2), np.float32), np.arange(6) < count), jax.random.key(count)
+            for got, wanted in zip(run({}, *inputs, rng=key), exact(*inputs, rng=key), strict=True):
+                np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+def test_flags_of_rows_that_data_choose_are_counted():
+    """Their sum may be a size, so it has a largest value: the most rows that a mask can choose."""
+    proto = model(
+        """main (float[8,2] x, bool[8] m) => (int64[1] n, float[1,1] total) {
+            rows = Compress<axis = 0>(x, m) s = Gather<axis = 1>(rows, nought) high = Greater(s, two)
+            flags = Cast<to = 7>(high) n = ReduceSum(flags, first) line = Unsqueeze(s, both)
+            c = Conv<pads = [1, 1]>(line, filters) total = ReduceSum<keepdims = 0>(c, last) }""",
+        initializers={
+            **{"two": np.float32(2), "nought": 0, "first": [0], "both": [0, 1], "last": [2]},
+            "filters": np.ones((1, 1, 3), np.float32),
+        },
+    )
+    net_, x = load(proto), np.stack([np.arange(8, dtype=np.float32)] * 2, 1)
+    apply = jax.jit(net_.apply)
+    for count in (2, 5, 8):
+        n, total = apply(net_.params, x, np.arange(8) < count)
+        np.testing.assert_array_equal(n, [max(0, count - 3)])
+        ends = 0 + count - 1
+        np.testing.assert_allclose(total, [[3 * np.arange(count).sum() - ends]])
+
+
+def sliced(body):
+    """A model whose slice `part` depends on the number n of the rows that a mask chooses; without a mask n is 0."""
+    return load(
+        model(
+            f"""main (float[8,2] x, bool[8] m) => (float[2] y) {{
+                rows = Compress<axis = 0>(x, m) n = Shape<end = 1>(rows)
+                {body} y = ReduceSum<keepdims = 0>(part, zero) }}""",
+            initializers={"zero": [0], "one": [1], "eight": [8], "end": [2**62], "two": [2]},
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "part = Slice(rows, zero, end, zero, eight)",
+        "k = Min(n, two) few = Slice(rows, zero, k) part = Slice(few, zero, end, zero, two)",
+        "k = Sub(n, one) part = Slice(rows, k, end)",
+        "k = Neg(n) part = Slice(rows, k, end)",
+    ],
+)
+def test_a_slice_of_no_rows_is_empty(body):
+    net_ = sliced(body)
+    apply = jax.jit(net_.apply)
+    for count in (0, 1, 5):
+        x, mask = RNG.normal(size=(8, 2)).astype(np.float32), np.arange(8) >= 8 - count
+        np.testing.assert_allclose(apply({}, x, mask), net_(x, mask), rtol=1e-6)
+
+
+@pytest.mark.parametrize("body", ["k = Sub(n, one) part = Slice(x, zero, k)", "k = Neg(n) part = Slice(x, k, end)"])
+def test_a_bound_that_counts_from_the_end_for_some_numbers_of_rows(body):
+    """x[-n:] is all of x for n = 0, and x[: n - 1] all but the last."""
+    net_ = sliced(body)
+    x, mask = np.ones((8, 2), np.float32), np.zeros(8, bool)
+    np.testing.assert_array_equal(net_(x, mask), [8, 8] if "Neg" in body else [7, 7])
+    with pytest.raises((StaticError, UnboundedError), match=r"must be known|depends on"):
+        jax.jit(net_.apply)({}, x, mask)

@@ -158,11 +158,11 @@ class TestOfModels:
         jaxops.onnx.load(proto, cache=tmp_path)(X)
         found = jaxops.onnx.load(proto, cache=tmp_path)
         found(X)
-        kept = {id(x) for x in found._function.runner.prepared.values}
+        kept = {id(x) for x in found._weights.cache.prepared.values()}
         assert len(traced) == 1
         assert found(X[:1]).y.shape == (1, 8, 9, 9)  # traced, and kept in turn
         assert len(traced) == 2
-        assert {id(x) for x in found._function.runner.prepared.values} == kept
+        assert {id(x) for x in found._weights.cache.prepared.values()} == kept
 
     @pytest.mark.parametrize(
         "text",

@@ -9,20 +9,13 @@ import numpy as np
 import onnxruntime
 import pytest
 from graphs import model
+from lengths import MASKED
 
 from jaxops.errors import StaticError
 from jaxops.graph.host_part import divided
 from jaxops.onnx import load
 from jaxops.runtime import host_part
 
-# As the encoders of torchaudio: a mask of as many columns as the longest element has.
-MASKED = """main (float[B,T] x, int64[B] lengths) => (float[B,T] y, float[B] mean) {
-    zero = Constant<value = int64 {0}>() one = Constant<value = int64 {1}>() last = Constant<value_ints = [1]>()
-    longest = ReduceMax<keepdims = 0>(lengths) places = Range(zero, longest, one)
-    ends = Unsqueeze(lengths, last) mask = Less(places, ends) f = Cast<to = 1>(mask)
-    t = Tanh(x) y = Mul(t, f)
-    total = ReduceSum<keepdims = 0>(y, last) count = Cast<to = 1>(lengths) mean = Div(total, count)
-}"""
 RNG = np.random.default_rng(0)
 
 
@@ -38,7 +31,7 @@ def agrees(proto, found, **inputs):
 
 def programs(net):
     """The number of programs that were specialized."""
-    return len(net._function.runner._specialized)
+    return len(net._function.runner.specialized.programs)
 
 
 def test_one_program_serves_all_lengths_with_the_same_maximum():
@@ -91,7 +84,7 @@ def test_the_last_calls_are_kept():
     for k in range(1, 150):
         net(x, np.array([200, k]))
         net(x, np.array([200, 1]))
-    kept = [int(key[2][0][1].value[1]) for key in net._function._host_parts._inputs]
+    kept = [int(key[2][0][1].value[1]) for key in net._function.runner.host_parts._inputs]
     assert kept == [*range(23, 150), 1]
     assert programs(net) == 1
 

@@ -44,7 +44,7 @@ def expected(model, filters=FILTERS, matrix=MATRIX):
 
 
 def programs(model):
-    return len(model._function.runner.prepared._cache.executables)
+    return len(model._weights.cache.executables)
 
 
 def test_loading_reads_nothing(path):
@@ -57,7 +57,7 @@ def test_loading_reads_nothing(path):
 def test_only_what_calls_read_is_kept(path):
     model = load(path)
     np.testing.assert_allclose(model(X), expected(model), rtol=1e-4, atol=1e-4)
-    given = model._weights.for_calls(x64=False)
+    given = model._weights.for_calls(x64=False).params
     filters, matrix = given["filters"], given["matrix"]
     assert isinstance(filters, Unread)
     assert filters.array is None

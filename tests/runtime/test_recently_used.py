@@ -39,10 +39,9 @@ def test_programs_of_many_sizes_have_a_bound(compiled):
         np.testing.assert_allclose(found(ones(size)), np.tanh(ones(size)), rtol=1e-6)
         found(ones(1))  # called often
     assert compiled == list(range(1, 21))
-    runner = found._function.runner
-    cache = runner.prepared._cache
-    of_params = cache.latest, cache.executables, cache.fast_calls
-    assert [len(each) for each in (*of_params, runner._specialized)] == [8] * 4
+    cache = found._weights.cache
+    of_params = cache.executables, cache.fast_calls
+    assert [len(each) for each in (*of_params, found._function.runner.specialized.programs)] == [8] * 3
     found(ones(20))
     found(ones(16))
     assert len(compiled) == 20

@@ -91,7 +91,7 @@ def test_convolutions_and_what_is_between_them(sizes, filters, attributes):
     x = image(2, *sizes)
     expected = jax.jit(model.apply)(model.params, x)
     np.testing.assert_allclose(model(x), expected, rtol=1e-4, atol=1e-4)
-    assert model._function.runner.prepared.values or filters[2:] == (1, 1)
+    assert model._weights.cache.prepared or filters[2:] == (1, 1)
 
 
 def test_filters_of_channels_stay_whole():
@@ -100,7 +100,7 @@ def test_filters_of_channels_stay_whole():
     model = loaded([("Conv", ["x", "w"], ["y"], {"group": 96, "pads": [2] * 4})], [1, 96, 20, 20], w=w)
     x = image(1, 96, 20, 20)
     np.testing.assert_allclose(model(x), jax.jit(model.apply)(model.params, x), rtol=1e-5, atol=1e-5)
-    assert [value.shape for value in model._function.runner.prepared.values] == [(25, 96)]
+    assert [value.shape for value in model._weights.cache.prepared.values()] == [(25, 96)]
 
 
 @pytest.mark.parametrize("channels", [2, 16])
@@ -136,15 +136,15 @@ def test_parts_of_a_matrix_are_prepared():
     model = loaded(nodes, [16, 32], w=w)
     x = image(16, 32)
     np.testing.assert_allclose(model(x), x @ w[:, :32] @ w[:, 32:], rtol=1e-4, atol=1e-4)
-    assert {value.shape for value in model._function.runner.prepared.values} == {(32, 32)}
+    assert {value.shape for value in model._weights.cache.prepared.values()} == {(32, 32)}
 
 
 def test_other_sizes_share_what_is_prepared(model):
     model(image(1, 3, 8, 8))
-    prepared = {id(value) for value in model._function.runner.prepared.values}
+    prepared = {id(value) for value in model._weights.cache.prepared.values()}
     assert prepared
     model(image(2, 3, 8, 12))
-    assert {id(value) for value in model._function.runner.prepared.values} == prepared
+    assert {id(value) for value in model._weights.cache.prepared.values()} == prepared
 
 
 def test_the_first_call_compiles_one_program(model, caplog):
@@ -173,32 +173,32 @@ def test_a_parameter_that_is_replaced_counts(model):
 def test_settings_of_jax_count(model):
     x = image(1, 3, 8, 8)
     model(x)
-    programs = len(model._function.runner.prepared._cache.executables)
+    programs = len(model._function.runner.specialized.programs)
     with jax.default_matmul_precision("highest"):
         model(x)
-    assert len(model._function.runner.prepared._cache.executables) == programs + 1
+    assert len(model._function.runner.specialized.programs) == programs + 1
     model(x)
-    assert len(model._function.runner.prepared._cache.executables) == programs + 1
+    assert len(model._function.runner.specialized.programs) == programs + 1
 
 
 def test_types_that_a_shape_does_not_say_count(model):
     """A weak type, and a type of keys, are parts of the signature; a device is not, but the results are there."""
     x = image(1, 3, 8, 8)
     expected = model(x)
-    programs = len(model._function.runner.prepared._cache.executables)
+    programs = len(model._function.runner.specialized.programs)
     weak = jnp.full(x.shape, 1.0)
     assert weak.weak_type
     for _ in range(2):  # in turns
         np.testing.assert_allclose(model(weak), model(np.ones_like(x)), rtol=1e-6)
         np.testing.assert_array_equal(model(x), expected)
-    assert len(model._function.runner.prepared._cache.executables) == programs + 1
+    assert len(model._function.runner.specialized.programs) == programs + 1
     other = jax.devices()[1]
     found = model(jax.device_put(x, other))
     assert found.devices() == {other}
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     with jax.default_device(other):
         assert model(x).devices() == {other}
-    assert len(model._function.runner.prepared._cache.executables) == programs + 1
+    assert len(model._function.runner.specialized.programs) == programs + 1
 
 
 def test_threads_that_replace_parameters(model):
@@ -221,7 +221,7 @@ def test_inside_a_transformation_nothing_is_prepared(model):
     x = image(1, 3, 8, 8)
     jax.jit(model)(x)
     jax.vmap(model)(x[None])
-    assert not model._function.runner.prepared.values
+    assert not model._weights.cache.prepared
 
 
 @pytest.mark.parametrize(("room", "kept"), [(1 << 30, 2), (24 << 20, 1), (8 << 20, 0)])
@@ -243,7 +243,7 @@ def test_what_is_much_larger_is_kept_while_there_is_room(room, kept):
     x = image(2, 1024)
     first, second = (value * np.float32(0.01) for value in weights.values())
     np.testing.assert_allclose(model(x), x @ first @ second, rtol=1e-3, atol=1e-2)
-    assert [value.nbytes for value in model._function.runner.prepared.values] == [4 << 20] * kept
+    assert [value.nbytes for value in model._weights.cache.prepared.values()] == [4 << 20] * kept
 
 
 @pytest.mark.parametrize("rows", [1, 2, 64])
@@ -255,7 +255,7 @@ def test_a_wide_product_reads_the_words_as_the_file_has_them(rows):
     )
     x = image(rows, 6)
     np.testing.assert_allclose(model(x), x @ words.T, rtol=1e-4, atol=1e-5)
-    assert not model._function.runner.prepared.values
+    assert not model._weights.cache.prepared
 
 
 def test_a_table_that_depends_on_sizes_alone_is_computed_once():
@@ -278,7 +278,7 @@ def test_a_table_that_depends_on_sizes_alone_is_computed_once():
     expected = x @ np.cos(np.outer(places, places) * angle)
     for _ in range(2):
         np.testing.assert_allclose(model(x), expected, rtol=1e-3, atol=1e-3)
-    assert [value.shape for value in model._function.runner.prepared.values] == [(size, size)]
+    assert [value.shape for value in model._weights.cache.prepared.values()] == [(size, size)]
 
 
 def test_zero_and_minus_zero_are_two_constants():
@@ -314,12 +314,11 @@ def test_with_sixty_four_bits(model):
 def test_under_a_mesh_nothing_is_prepared(model):
     x = image(2, 3, 8, 8)
     expected = model(x)
-    prepared = len(model._function.runner.prepared.values)
+    cache = model._weights.cache
+    prepared, executables = len(cache.prepared), len(cache.executables)
     with jax.set_mesh(jax.make_mesh((2,), ("data",))):
         np.testing.assert_allclose(model(x), expected, rtol=1e-5, atol=1e-5)
-    *_, part = model._function.runner.prepared._cache.executables.values()
-    assert part is None
-    assert len(model._function.runner.prepared.values) == prepared
+    assert (len(cache.prepared), len(cache.executables)) == (prepared, executables)
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -376,7 +375,7 @@ def test_apply_does_not_ask_which_dictionary_it_gets(model):
     for found, x in ((quantized, image(16, 256)), (model, image(1, 3, 16, 16))):
         first = found.apply(found.params, x)
         np.testing.assert_array_equal(found.apply(dict(found.params), x), first)
-        assert not found._function.runner.prepared.values
+        assert not found._weights.cache.prepared
         np.testing.assert_allclose(found(x), first, rtol=1e-4, atol=1e-4)
         for params in (found.params, dict(found.params), jax.tree.map(lambda x: x + 0, found.params)):
             np.testing.assert_array_equal(found.apply(params, x), first)

@@ -13,7 +13,7 @@ from jax import lax
 from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity, Padded
 from jaxops.compiler.primitives import PRODUCTS, called_jaxpr, jaxprs, symbolic_axes
-from jaxops.compiler.row_independence import row_wise
+from jaxops.compiler.row_independence import serves_surplus_rows
 from jaxops.static import is_symbolic
 
 # The rows of a block.
@@ -21,7 +21,7 @@ _BLOCK = 64
 
 
 def may_run_in_blocks(closed: Any, capacity: Capacity) -> bool:
-    """Tells whether each row of all results depends on the same row of the inputs alone.
+    """Returns True if each row of all results depends on the same row of the inputs alone.
 
     Rows are the first axis, of the only symbolic size. False for a program with matrix products, as a CPU would pack
     their weights for each block, and for one that reads the number of a row.
@@ -34,7 +34,7 @@ def may_run_in_blocks(closed: Any, capacity: Capacity) -> bool:
         most > _BLOCK
         and all(symbolic_axes(shape) == {0} and str(shape[0]) == symbol for shape in symbolic)
         and all(symbolic_axes(y.shape) == {0} and str(y.shape[0]) == symbol for y in closed.out_avals)
-        and row_wise(closed.jaxpr)
+        and serves_surplus_rows(closed.jaxpr)
         and not any(eqn.primitive.name in PRODUCTS or _reads_row_numbers(eqn) for eqn in _equations(closed.jaxpr))
     )
 

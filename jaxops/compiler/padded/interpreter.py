@@ -23,7 +23,8 @@ from jaxops.compiler.padded.windows import windowed_call
 from jaxops.compiler.primitives import called_jaxpr, jaxprs, sizes_of, symbolic_axes
 from jaxops.compiler.row_independence import independent_axes_of, is_row_wise
 from jaxops.errors import UnsupportedError
-from jaxops.static import is_symbolic, scan_operands
+from jaxops.jax_internals import scan_operands
+from jaxops.static import is_symbolic
 
 
 def run_padded(closed: Any, inputs: Sequence[Any], capacity: Capacity) -> list[Padded]:
@@ -206,7 +207,7 @@ _LOOPS: dict[str, Callable[..., list[Padded]]] = {"cond": _cond, "scan": _scan, 
 
 
 def _has_symbolic_size(eqn: Any, capacity: Capacity) -> bool:
-    """Tells whether an equation has sizes that vary: in operands, results, parameters or inner programs."""
+    """Returns True if an equation has sizes that vary: in operands, results, parameters or inner programs."""
     sizes = [sizes_of(v) for v in (*eqn.invars, *eqn.outvars)]
     if any(map(capacity.varies, jax.tree.leaves((sizes, list(eqn.params.values()))))):
         return True

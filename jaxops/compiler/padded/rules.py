@@ -13,13 +13,14 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jaxops.compiler.padded.values import Capacity, Padded, bind, positions
 from jaxops.compiler.padded.windows import convolution, reduction
 from jaxops.compiler.primitives import symbolic_axes
-from jaxops.compiler.row_independence import are_rows
+from jaxops.compiler.row_independence import only_first_axis_is_symbolic
 from jaxops.dtypes import is_float
 from jaxops.errors import UnsupportedError
+from jaxops.jax_internals import evaluated
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.stored_values import stored
 from jaxops.kernels.target import Target
-from jaxops.static import Dim, Sizes, Undecided, evaluated, is_symbolic
+from jaxops.static import Dim, Sizes, Undecided, is_symbolic
 
 # (equation, operands, their true sizes, capacity) → a result, or several.
 Rule = Callable[[Any, list[Padded], list[Sizes], Capacity], Padded | list[Padded]]
@@ -93,12 +94,9 @@ def _reshape(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capac
     room = tuple(map(capacity.of, after))
     if 0 in room:
         return Padded(jnp.zeros(room, x.array.dtype), zeroed=True)
-    if are_rows(sizes[0]) and are_rows(after) and math.prod(room) == x.array.size:
+    if only_first_axis_is_symbolic(sizes[0]) and only_first_axis_is_symbolic(after) and math.prod(room) == x.array.size:
         return Padded(lax.reshape(x.array, room), x.zeroed)  # true elements stay before surplus ones
-    shape = jax.ShapeDtypeStruct(room, np.int32)
-    position = jnp.zeros((1,) * len(after), np.int32)
-    for axis, size in enumerate(after):
-        position = position * capacity.count(size) + positions(shape, axis)
+    position = _true_positions(after, capacity)
     index, stride = jnp.zeros_like(position), 1
     for size, room in zip(reversed(sizes[0]), reversed(x.array.shape), strict=True):
         count = capacity.count(size)
@@ -108,6 +106,22 @@ def _reshape(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capac
             stride * room,
         )
     return Padded(jnp.take(x.array.reshape(-1), index, mode="clip"))
+
+
+def _true_positions(sizes: Sizes, capacity: Capacity) -> Any:
+    """Returns the position of each element among the true elements of an array of these sizes, in order."""
+    shape = jax.ShapeDtypeStruct(tuple(map(capacity.of, sizes)), np.int32)
+    position = jnp.zeros((1,) * len(sizes), np.int32)
+    for axis, size in enumerate(sizes):
+        position = position * capacity.count(size) + positions(shape, axis)
+    return position
+
+
+def _random_bits(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> Padded:
+    """Draws the bits that an array of the true size would have: those at a position do not depend on the size."""
+    after = eqn.params["shape"]
+    bits = eqn.primitive.bind(inputs[0].array, **{**eqn.params, "shape": (math.prod(map(capacity.of, after)),)})
+    return Padded(jnp.take(bits, _true_positions(after, capacity), axis=-1, mode="clip"))
 
 
 def _slice(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> Padded:
@@ -164,7 +178,7 @@ def _pad(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity)
     zeroed = with_zeros and all(_is_at_least(config[axis][1], 0) for axis in symbolic_axes(after))
     for axis in axes:
         (low, _, inner), room = config[axis], capacity.of(after[axis])
-        if inner or not _is_at_least(after[axis], low):
+        if inner or (is_symbolic(low) and not _is_at_least(after[axis], low)):
             raise UnsupportedError(f"padding of {low} before and {inner} between the elements of a symbolic axis")
         if is_symbolic(low):  # pads more than enough on both sides; a slice is taken below
             config[axis], moved[axis] = (room, room, 0), room - capacity.count(low)
@@ -177,7 +191,7 @@ def _pad(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity)
 
 
 def _is_at_least(size: Dim, number: Dim) -> bool:
-    """Tells whether `size >= number` holds for every value of the symbols."""
+    """Returns True if `size >= number` holds for every value of the symbols."""
     try:
         return bool(size >= number)
     except Undecided:
@@ -259,6 +273,7 @@ RULES: dict[str, Rule] = {
     "dynamic_update_slice": _dynamic_update_slice,
     "gather": _gather,
     "pad": _pad,
+    "random_bits": _random_bits,
     **{f"reduce_window_{kind}": _windows for kind in ("max", "min", "sum")},
     "reshape": _reshape,
     "rev": _rev,

@@ -10,7 +10,8 @@ from jax import lax
 
 from jaxops.compiler.primitives import sizes_of, symbolic_axes
 from jaxops.errors import UnsupportedError, symbols_in
-from jaxops.static import Dim, Sizes, evaluated, get_opaque_trace_state, is_symbolic, size_as_value
+from jaxops.jax_internals import evaluated, size_as_value
+from jaxops.static import Dim, Sizes, get_opaque_trace_state, is_symbolic
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,11 @@ class Capacity:
         return value
 
     def varies(self, dim: Dim) -> bool:
-        """Tells whether an axis of this size may have surplus elements."""
+        """Returns True if an axis of this size may have surplus elements."""
         return is_symbolic(dim) and not (self.outer and self.outer.issuperset(symbols_in(dim)))
 
     def knows(self, dim: Dim) -> bool:
-        """Tells whether the true size is known."""
+        """Returns True if the true size is known."""
         return all(symbol in self.sizes for symbol in symbols_in(dim))
 
     def learn(self, symbol: str, size: Any) -> None:

@@ -60,10 +60,10 @@ _ALIKE = 4
 _FAR, _TRIED = 32, 64
 
 
-class Section(NamedTuple):
+class Segment(NamedTuple):
     """Consecutive operations as a program: from the values that they read to the results that later operations read.
 
-    kinds: the kind of each operation, a number. form: equal for sections that compute the same.
+    kinds: the kind of each operation, a number. form: equal for segments that compute the same.
     """
 
     program: Program
@@ -71,8 +71,8 @@ class Section(NamedTuple):
     form: Any
 
 
-def split_at_repeated_layers(program: Program, target: Target) -> list[Section]:
-    """Returns the sections in the order in which they run; an empty list where a cut does not pay."""
+def split_at_repeated_layers(program: Program, target: Target) -> list[Segment]:
+    """Returns the segments in the order in which they run; an empty list where a cut does not pay."""
     operations, types = program.operations, program.types
     if len(operations) < _FEW or any(operation.effects for operation in operations):
         return []
@@ -82,31 +82,31 @@ def split_at_repeated_layers(program: Program, target: Target) -> list[Section]:
     sizes = np.array(list(map(_size, operations)))
     stretch = _repeated(operations, kinds, sizes)
 
-    def between(cuts: Sequence[int]) -> list[Section]:
+    def between(cuts: Sequence[int]) -> list[Segment]:
         ends = itertools.pairwise([0, *cuts, len(operations)]) if cuts else ()
-        return [_section(program, kinds, begin, end) for begin, end in ends if begin < end]
+        return [_segment(program, kinds, begin, end) for begin, end in ends if begin < end]
 
-    def equal(size: int) -> list[Section]:
+    def equal(size: int) -> list[Segment]:
         cuts = _evenly(stretch, size, live)
         for ends in (cuts, cuts[:-1]):  # other values may be read from the last layer than from each layer before it
-            sections = between(ends)
-            same = Counter(section.form for section in sections).most_common(1)
+            segments = between(ends)
+            same = Counter(segment.form for segment in segments).most_common(1)
             if same and same[0][1] == len(ends) - 1 > 1:
-                return sections
+                return segments
         return []
 
     long = _long(operations, types, stretch, sizes.sum(), target)
     return equal(long) or between(_middle(operations, kinds, live, sizes, target))
 
 
-def at_once(sections: Sequence[Section], target: Target) -> int:
+def at_once(segments: Sequence[Segment], target: Target) -> int:
     """Returns the number of programs that XLA should compile at once: 1 or 2.
 
     XLA's passes visit all operations, on one core. It compiles each kind of operation once, on all cores, which takes
     the most memory. So two at once pay where there are many operations of few kinds.
     """
-    different = {section.form: section for section in sections}.values()
-    pairs = (zip(section.kinds, section.program.operations, strict=True) for section in different)
+    different = {segment.form: segment for segment in segments}.values()
+    pairs = (zip(segment.kinds, segment.program.operations, strict=True) for segment in different)
     sizes = [(kind, _size(operation)) for kind, operation in itertools.chain(*pairs)]
     is_alike = sum(size for _, size in sizes) >= _ALIKE * sum(dict(sizes).values())
     return min(2, target.cores) if is_alike else 1
@@ -150,7 +150,7 @@ def _long(operations: Sequence[Any], types: Sequence[Any], stretch: "_Stretch", 
 
 
 def _evenly(stretch: "_Stretch", size: int, live: np.ndarray) -> list[int]:
-    """Returns the positions where equal sections begin, and the end of the last one, so that the fewest bytes cross."""
+    """Returns the positions where equal segments begin, and the end of the last one, so that the fewest bytes cross."""
     if not size:
         return []
     length = (stretch.end - stretch.begin) // size * size
@@ -211,7 +211,7 @@ class _Stretch(NamedTuple):
         return (self.end - self.begin) // self.period if self.period else 0
 
     def spared(self, layers: int = 1) -> int:
-        """Counts the operations that XLA is spared if sections of `layers` layers, all equal, are compiled once."""
+        """Counts the operations that XLA is spared if segments of `layers` layers, all equal, are compiled once."""
         return (self.layers // layers - 1) * layers * self.seen
 
 
@@ -254,7 +254,7 @@ def _live(program: Program) -> np.ndarray:
     return np.cumsum(changes)
 
 
-def _section(program: Program, kinds: np.ndarray, begin: int, end: int) -> Section:
+def _segment(program: Program, kinds: np.ndarray, begin: int, end: int) -> Segment:
     operations = program.operations[begin:end]
     computed = {v for operation in operations for v in operation.results}
     numbers: dict[int, int] = {}
@@ -266,5 +266,5 @@ def _section(program: Program, kinds: np.ndarray, begin: int, end: int) -> Secti
     outputs = tuple(v for v in numbers if v in computed and program.readers.get(v, (0,))[-1] >= end)
     crossing = (tuple(numbers[v] for v in values) for values in (inputs, outputs))
     form = kinds[begin:end].tobytes(), tuple(wiring), *crossing
-    section = program.replace(operations=operations, inputs=inputs, outputs=outputs)
-    return Section(section, kinds[begin:end].tolist(), form)
+    segment = program.replace(operations=operations, inputs=inputs, outputs=outputs)
+    return Segment(segment, kinds[begin:end].tolist(), form)

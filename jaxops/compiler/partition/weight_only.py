@@ -70,7 +70,7 @@ class _Costs:
         self._room = _GROWN * max_bytes
 
     def is_weight_only(self, operation: Any) -> bool:
-        """Tells whether an operation depends on weights and constants only; if so, records this for its results."""
+        """Returns True if an operation depends on weights and constants only; if so, records this for its results."""
         operands = [v for v in operation.operands if isinstance(v, int)]
         if operation.effects or not all(v in self._roots for v in operands):
             return False
@@ -86,7 +86,7 @@ class _Costs:
         return True
 
     def _gives_rows(self, operation: Any) -> bool:
-        """Tells whether an operation slices rows, which readers read in place; a product copies any other slice."""
+        """Returns True if an operation slices rows, which readers read in place; a product copies any other slice."""
         return operation.name in ("slice", "split") and all(map(self._is_row, operation.results))
 
     def _is_row(self, value: int) -> bool:
@@ -94,7 +94,7 @@ class _Costs:
         return math.prod(shape) == max(shape, default=1) and self._bytes(value) <= _ROW
 
     def is_worth_it(self, value: int) -> bool:
-        """Tells whether a value is prepared. A large one uses up a part of the room for large values."""
+        """Returns True if a value is prepared. A large one uses up a part of the room for large values."""
         roots, size = self._roots[value], self._bytes(value)
         if not roots or value not in self._costly:
             return False

@@ -193,7 +193,7 @@ class _Region:
         return [v for v in self._numbers if not inside.issuperset(self._program.readers.get(v, ()))]
 
     def pays(self) -> bool:
-        """Tells whether the region ends with another product, and no value as large as the first result is read
+        """Returns True if the region ends with another product, and no value as large as the first result is read
         outside."""
         first, last = (self._program.operations[self.positions[k]] for k in (0, -1))
         if last is first or last.name != "dot_general":
@@ -213,7 +213,7 @@ class _Region:
 
 
 def _agree(axes: Sequence[int | None], cuts: Sequence[int | None]) -> bool:
-    """Tells whether these axes are those along which the operands are cut already. cuts: None for one from outside."""
+    """Returns True if the operands are cut along these axes already. cuts: None for an operand from outside."""
     return all(cut is None or cut == axis for axis, cut in zip(axes, cuts, strict=True))
 
 

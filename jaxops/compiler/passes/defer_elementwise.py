@@ -119,14 +119,14 @@ class _Parts:
         return rows
 
     def _is_product(self, value: Any) -> bool:
-        """Tells whether a value is the result of a product or a convolution, perhaps transposed or reshaped."""
+        """Returns True if a value is the result of a product or a convolution, perhaps transposed or reshaped."""
         producer = self.program.producer(value)
         while producer is not None and producer.name in ("transpose", "reshape"):
             producer = self.program.producer(producer.operands[0])
         return producer is not None and producer.name in _PRODUCTS
 
     def _is_spread(self, row: _Row) -> bool:
-        """Tells whether a row consists of the same number, or of vectors along the axis of the concatenation."""
+        """Returns True if a row consists of the same number, or of vectors along the axis of the concatenation."""
         if all(isinstance(v, Constant) for v in row):
             return len({fingerprint(v.value, repr) for v in row}) == 1 and getattr(row[0].value, "ndim", 0) == 0
         producers = [self.program.producer(v) for v in row]

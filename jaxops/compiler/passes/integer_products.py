@@ -74,7 +74,7 @@ def integer_products(program: Program, target: Target) -> Program:
 
 
 def _dequantizes(equations: Iterable[Any]) -> bool:
-    """Tells whether the equations, or those in their loops and branches, call `dequantize`."""
+    """Returns True if the equations, or those in their loops and branches, call `dequantize`."""
     for equation in equations:
         call = named_call(equation)
         if call is dequantize or (call is None and any(_dequantizes(inner.eqns) for inner in jaxprs(equation))):

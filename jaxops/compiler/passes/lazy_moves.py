@@ -36,7 +36,7 @@ class LazyTranspose(_Lazy):
 @dataclass(frozen=True)
 class LazyReshape(_Lazy):
     """The value `lax.reshape(lax.transpose(array, perm), shape)`. The shapes before and after the reshape have
-    `shared_pieces`."""
+    `shared_factors`."""
 
     transposed: LazyTranspose
     shape: Sizes
@@ -75,24 +75,24 @@ def materialize(value: Any) -> Any:
 
 
 def as_transpose(value: Any) -> Any:
-    """Returns a lazy reshape as a lazy transpose of a reshaped array, if the pieces of each new axis are adjacent in
+    """Returns a lazy reshape as a lazy transpose of a reshaped array, if the factors of each new axis are adjacent in
     the array; any other value as it is."""
     if not isinstance(value, LazyReshape):
         return value
-    perm, pieces = value.transposed.perm, shared_pieces(value.transposed.shape, value.shape) or []
-    order = sorted(range(len(pieces)), key=lambda k: (perm[pieces[k].old], k))
+    perm, factors = value.transposed.perm, shared_factors(value.transposed.shape, value.shape) or []
+    order = sorted(range(len(factors)), key=lambda k: (perm[factors[k].old], k))
     positions = inverse(tuple(order))
-    for k, (piece, following) in enumerate(itertools.pairwise(pieces)):
-        if piece.new == following.new and positions[k + 1] != positions[k] + 1:
+    for k, (factor, following) in enumerate(itertools.pairwise(factors)):
+        if factor.new == following.new and positions[k + 1] != positions[k] + 1:
             return value
     ones = [axis for axis, size in enumerate(value.shape) if size == 1]
-    axes = [*ones, *dict.fromkeys(pieces[k].new for k in order)]
+    axes = [*ones, *dict.fromkeys(factors[k].new for k in order)]
     return LazyTranspose(
         lax.reshape(value.transposed.array, [value.shape[axis] for axis in axes]), inverse(tuple(axes))
     )
 
 
-class Piece(NamedTuple):
+class Factor(NamedTuple):
     """A common factor of an axis of one shape and an axis of another shape with as many elements.
 
     old, new: the two axes.
@@ -103,41 +103,41 @@ class Piece(NamedTuple):
     new: int
 
 
-def shared_pieces(old: Sizes, new: Sizes) -> list[Piece] | None:
-    """Returns pieces, in order, whose products are the sizes of the axes of both shapes; None where there are none.
+def shared_factors(old: Sizes, new: Sizes) -> list[Factor] | None:
+    """Returns factors, in order, whose products are the sizes of the axes of both shapes; None where there are none.
 
-    Axes of size 1 have no piece. (2, 12, 5) and (2, 3, 20) share pieces of 2, 3, 4 and 5 elements.
+    Axes of size 1 have no factor. (2, 12, 5) and (2, 3, 20) share factors of 2, 3, 4 and 5 elements.
     """
     if not all(isinstance(size, int) and size for size in (*old, *new)):
         return None
     left, right = ([[size, axis] for axis, size in enumerate(shape) if size > 1] for shape in (old, new))
-    pieces = []
+    factors = []
     while left and right:
         (a, old_axis), (b, new_axis) = left[0], right[0]
         size = min(a, b)
         if max(a, b) % size:
             return None
-        pieces.append(Piece(size, old_axis, new_axis))
+        factors.append(Factor(size, old_axis, new_axis))
         for axes in (left, right):
             axes[0][0] //= size
             if axes[0][0] == 1:
                 axes.pop(0)
-    return pieces
+    return factors
 
 
 def reshape(value: Any, shape: Sizes) -> Any:
-    """Reshapes a value; a lazy one stays lazy if the two shapes share pieces."""
+    """Reshapes a value; a lazy one stays lazy if the two shapes share factors."""
     if isinstance(value, LazyReshape):
         value = value.transposed
     if tuple(getattr(value, "shape", ())) == shape:
         return value
-    pieces = shared_pieces(value.shape, shape) if isinstance(value, LazyTranspose | LazyBroadcast) else None
-    if pieces is None:
+    factors = shared_factors(value.shape, shape) if isinstance(value, LazyTranspose | LazyBroadcast) else None
+    if factors is None:
         return lax.reshape(materialize(value), shape)
-    return LazyReshape(value, shape) if isinstance(value, LazyTranspose) else _reshape_broadcast(value, shape, pieces)
+    return LazyReshape(value, shape) if isinstance(value, LazyTranspose) else _reshape_broadcast(value, shape, factors)
 
 
-def _reshape_broadcast(value: LazyBroadcast, shape: Sizes, pieces: list[Piece]) -> LazyBroadcast:
+def _reshape_broadcast(value: LazyBroadcast, shape: Sizes, factors: list[Factor]) -> LazyBroadcast:
     """Reshapes a lazy broadcast. If elements differ along a part of a new axis only, the array is repeated along the
     complete axis.
 
@@ -146,11 +146,11 @@ def _reshape_broadcast(value: LazyBroadcast, shape: Sizes, pieces: list[Piece]) 
     """
     sizes = zip(value.axes, value.array.shape, strict=True)
     varies = {axis for axis, size in sizes if size > 1}
-    axes = sorted({piece.new for piece in pieces if piece.old in varies})
-    parts = [piece for piece in pieces if piece.new in axes]
-    varying = [k for k, piece in enumerate(parts) if piece.old in varies]
+    axes = sorted({factor.new for factor in factors if factor.old in varies})
+    parts = [factor for factor in factors if factor.new in axes]
+    varying = [k for k, factor in enumerate(parts) if factor.old in varies]
     array = lax.reshape(value.array, [parts[k].size for k in varying])
     if len(varying) < len(parts):
-        array = lax.broadcast_in_dim(array, [piece.size for piece in parts], varying)
+        array = lax.broadcast_in_dim(array, [factor.size for factor in parts], varying)
         array = lax.optimization_barrier(lax.reshape(array, [shape[axis] for axis in axes]))
     return LazyBroadcast(lax.reshape(array, [shape[axis] for axis in axes]), shape, tuple(axes))

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import jax
 
 from jaxops.compiler.run.prepare_weights import WeightProgram
-from jaxops.compiler.run.repeated_layers import SegmentedProgram
+from jaxops.compiler.run.segments import SegmentedProgram
 from jaxops.host import trim_heap
 from jaxops.lazy_array import arrays, type_of
 from jaxops.progress import step

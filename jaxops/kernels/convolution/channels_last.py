@@ -84,7 +84,7 @@ def dense_last(target: Target, x: jax.Array, w: jax.Array, windows: Windows, gro
 
 
 def few_channels(x: Sizes, w: Sizes, windows: Windows) -> bool:
-    """Tells whether the data have so few channels that a sum over channels and taps is the fastest."""
+    """Returns True if the data have so few channels that a sum over channels and taps is the fastest."""
     taps = math.prod(windows.kernel)
     overlap = taps == 1 or any(k > s for k, s in zip(windows.kernel, windows.strides, strict=True))
     return overlap and w[1] <= _FEW_CHANNELS and taps * w[1] <= MOST_TERMS
@@ -121,7 +121,7 @@ def few_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Ar
 
 
 def _has_few_windows(x: jax.Array, w: jax.Array, windows: Windows) -> bool:
-    """Tells whether all windows together have at most as many elements as the filters."""
+    """Returns True if all windows together have at most as many elements as the filters."""
     taps = math.prod(windows.kernel)
     elements = window_count(x, windows) * w.shape[1] * taps
     return isinstance(elements, int) and elements <= math.prod(w.shape) and taps <= MOST_TERMS

@@ -40,7 +40,7 @@ def integer_sums(
 
 
 def _is_direct(x: Any, w: Any, windows: Windows, group: int) -> bool:
-    """Tells whether the integers are converted to a wider type, and convolved in that: for symbolic sizes, for large
+    """Returns True if the integers are converted to a wider type, and convolved in that: for symbolic sizes, for large
     windows, and for few channels per group, where a sum of shifted data is fast for any type."""
     taps = math.prod(windows.kernel)
     is_static_size = all(isinstance(d, int) and d > 0 for d in (*x.shape[1:], *w.shape, *windows.sizes))

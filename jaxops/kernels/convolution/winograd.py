@@ -43,7 +43,7 @@ _FILTERS = 16
 
 
 def pays(target: Target, x: jax.Array, w: jax.Array, windows: Windows, narrow: bool) -> bool:
-    """Tells whether this form is faster for data (N, C, d1, d2) and filters (M, C, k, 3), in one group.
+    """Returns True if this form is faster for data (N, C, d1, d2) and filters (M, C, k, 3), in one group.
 
     narrow: whether its products are computed in bfloat16.
     """

@@ -184,4 +184,4 @@ def _select(target: Target, a: Any, b: Any, *_: Any, bits: int) -> Any:
     return _as_sums if is_few and _terms(b.shape[1]) >= _FEWEST_TERMS else _in_panels
 
 
-_dot = NamedCall("block_quantized_dot", _of_all_floats, _select)
+_dot = NamedCall("block_quantized_dot", _of_all_floats, _select, rows=True)

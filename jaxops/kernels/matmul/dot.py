@@ -44,7 +44,7 @@ _LARGE, _PANEL, _MOST_PANEL_ROWS, _FEWEST_OF_COLUMNS = 32 << 20, 4 << 20, 95, 49
 
 
 def in_bfloat16(target: Target, a: Any, b: Any, rows: Any) -> bool:
-    """Tells whether a target multiplies these operands in bfloat16 at the current precision.
+    """Returns True if a target multiplies these operands in bfloat16 at the current precision.
 
     rows: the number of rows of `a`.
     """
@@ -52,8 +52,7 @@ def in_bfloat16(target: Target, a: Any, b: Any, rows: Any) -> bool:
 
 
 def has_amx(target: Target) -> bool:
-    """Tells whether a processor has AMX, which makes bfloat16 products five times as fast as float32; other processors
-    are at most twice as fast."""
+    """Returns True if a processor has AMX, which multiplies bfloat16 several times as fast as float32."""
     return target.features >= _AMX
 
 
@@ -140,14 +139,14 @@ def _is_row(rows: Any) -> bool:
 
 
 def _reads_columns(target: Target, b: Any, rows: Any) -> bool:
-    """Tells whether a CPU multiplies faster with weights (K, N) that are prepared as (N, K)."""
+    """Returns True if a CPU multiplies faster with weights (K, N) that are prepared as (N, K)."""
     # As (N, K), bfloat16 and int8 weights need not be packed at each call: 64×768×3072 3.1 → 1.8 and 0.7 → 0.5 ms.
     # One row of float16: see `narrow_row`; more rows take up to twice as long.
     return b.dtype in (jnp.bfloat16, jnp.int8) or (target.packs_whole and b.dtype == jnp.float16 and _is_row(rows))
 
 
 def _reads_rows(b: Any, rows: Any) -> bool:
-    """Tells whether a CPU multiplies faster with weights (N, K) that are prepared as (K, N).
+    """Returns True if a CPU multiplies faster with weights (N, K) that are prepared as (K, N).
 
     YNNPACK packs (K, N) faster: 49×512×2048 takes 0.79 → 0.66 ms, 49×160×960 0.15 → 0.11. From 100 rows on the gain is
     a few percent, which is not worth a second copy of many more weights.
@@ -157,7 +156,7 @@ def _reads_rows(b: Any, rows: Any) -> bool:
 
 
 def _in_panels(target: Target, b: Any, over: int, rows: Any) -> bool:
-    """Tells whether a CPU multiplies a large matrix faster panel by panel.
+    """Returns True if a CPU multiplies a large matrix faster panel by panel.
 
     XLA of JAX 0.10 packs the matrix at each call; (K, N) from 49 rows on. If it is larger than the memory that glibc
     keeps, Linux provides new pages each time: 64×768×50257 takes 58 → 22 ms, 32 rows of (N, K) 48 → 16, 8×8192×8192

@@ -120,7 +120,7 @@ def _sums(a: jax.Array, b: jax.Array, zeros: Sequence[Any], data: Any, with_row:
 
 
 def exact_sum(count: int) -> bool:
-    """Tells whether every sum of `count` products of 8-bit integers fits 32 bits."""
+    """Returns True if every sum of `count` products of 8-bit integers fits 32 bits."""
     return count * 255 * 255 < 1 << 31
 
 

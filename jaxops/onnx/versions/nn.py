@@ -119,7 +119,7 @@ def conv_transpose_1(
     *inputs: Any, auto_pad: AutoPad, output_shape: Ints | None = None, pads: Ints | None = None, **attributes: Any
 ) -> Array:
     if output_shape is not None:
-        # An odd element is cut off at the other side than in version 11. (onnxruntime 1.23 cuts as version 11
+        # An odd element is cropped on the opposite side from version 11. (onnxruntime 1.23 cuts as version 11
         # does, in models of every version.)
         auto_pad, pads = "SAME_LOWER" if auto_pad == "SAME_UPPER" else "SAME_UPPER", None
     return ops.conv_transpose(*inputs, auto_pad=auto_pad, output_shape=output_shape, pads=pads, **attributes)

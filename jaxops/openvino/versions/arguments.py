@@ -1,7 +1,7 @@
 """Converts arguments of OpenVINO's operations to those of the operators."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -11,12 +11,11 @@ from jaxops.errors import ArgumentError, ShapeError, amount, shape_text
 from jaxops.signature_errors import errors_of
 from jaxops.static import array, is_symbolic, known
 
-AutoBroadcast: TypeAlias = Literal["none", "numpy", "pdpd"]
-AutoPad: TypeAlias = Literal["explicit", "same_upper", "same_lower", "valid"]
+Word: TypeAlias = Any  # an attribute that is one of the words that `opsets.json` lists
 _AUTO_PADS: dict[str, Any] = {"same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
 
 
-def laid_beside(op: str, a: Any, b: Any, auto_broadcast: AutoBroadcast) -> Any:
+def laid_beside(op: str, a: Any, b: Any, auto_broadcast: Word) -> Any:
     """Returns `b` reshaped so that NumPy's broadcasting gives the result of `auto_broadcast`.
 
     With 'pdpd' the axes of `b` align with the first axes of `a`, after its trailing axes of size 1 are dropped.
@@ -76,9 +75,7 @@ def scalar_like(x: Any, value: Any) -> np.ndarray:
     return np.asarray(value, array(x).dtype)
 
 
-def window(
-    auto_pad: AutoPad, pads_begin: Sequence[int] | None, pads_end: Sequence[int] | None, rank: int
-) -> dict[str, Any]:
+def padding(auto_pad: Word, pads_begin: Sequence[int], pads_end: Sequence[int], rank: int) -> dict[str, Any]:
     """Returns padding as attributes of ONNX; pads_begin and pads_end have an effect only if `auto_pad` is explicit."""
     if auto_pad != "explicit":
         return {"auto_pad": _AUTO_PADS[auto_pad]}

@@ -7,8 +7,7 @@ import numpy as np
 
 from jaxops import ops
 from jaxops.openvino.registry import version
-from jaxops.openvino.versions.arguments import AutoBroadcast, laid_beside
-from jaxops.signature import like
+from jaxops.openvino.versions.arguments import Word, laid_beside
 from jaxops.static import Array, array, is_symbolic
 
 _BINARY = {
@@ -30,8 +29,7 @@ _BINARY = {
 
 
 def _broadcasting(op_type: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-    @like(fn, without=("fmod",))
-    def adapter(a: Array, b: Array, *, auto_broadcast: AutoBroadcast) -> Array:
+    def adapter(a: Array, b: Array, *, auto_broadcast: Word) -> Array:
         return fn(a, laid_beside(op_type, a, b, auto_broadcast))
 
     adapter.__name__ = adapter.__qualname__ = fn.__name__
@@ -43,13 +41,13 @@ for _name, _function in _BINARY.items():
 
 
 @version("Mod", 1, of=ops.mod)
-def mod(a: Array, b: Array, *, auto_broadcast: AutoBroadcast) -> Array:
+def mod(a: Array, b: Array, *, auto_broadcast: Word) -> Array:
     """The remainder with the sign of the dividend."""
     return ops.mod(a, laid_beside("Mod", a, b, auto_broadcast), fmod=1)
 
 
 @version("Divide", 1, of=ops.div)
-def divide(a: Array, b: Array, *, auto_broadcast: AutoBroadcast, m_pythondiv: bool) -> Array:
+def divide(a: Array, b: Array, *, auto_broadcast: Word, m_pythondiv: bool) -> Array:
     """Quotients of integers are rounded down with `m_pythondiv`, the default, else towards zero."""
     a, b = array(a), laid_beside("Divide", a, b, auto_broadcast)
     if m_pythondiv and not is_symbolic(a) and not is_symbolic(b) and np.issubdtype(a.dtype, np.integer):
@@ -63,28 +61,28 @@ def floor_div(a: Array, b: Array) -> Array:
 
 
 @version("Maximum", 1, of=ops.max)
-def maximum(a: Array, b: Array, *, auto_broadcast: AutoBroadcast) -> Array:
+def maximum(a: Array, b: Array, *, auto_broadcast: Word) -> Array:
     return ops.max([a, laid_beside("Maximum", a, b, auto_broadcast)])
 
 
 @version("Minimum", 1, of=ops.min)
-def minimum(a: Array, b: Array, *, auto_broadcast: AutoBroadcast) -> Array:
+def minimum(a: Array, b: Array, *, auto_broadcast: Word) -> Array:
     return ops.min([a, laid_beside("Minimum", a, b, auto_broadcast)])
 
 
 @version("NotEqual", 1, of=ops.equal)
-def not_equal(a: Array, b: Array, *, auto_broadcast: AutoBroadcast) -> Array:
+def not_equal(a: Array, b: Array, *, auto_broadcast: Word) -> Array:
     return ops.not_(ops.equal(a, laid_beside("NotEqual", a, b, auto_broadcast)))
 
 
 @version("SquaredDifference", 1, of=ops.mul)
-def squared_difference(a: Array, b: Array, *, auto_broadcast: AutoBroadcast) -> Array:
+def squared_difference(a: Array, b: Array, *, auto_broadcast: Word) -> Array:
     difference = ops.sub(a, laid_beside("SquaredDifference", a, b, auto_broadcast))
     return ops.mul(difference, difference)
 
 
 @version("Select", 1, of=ops.where)
-def select(cond: Array, then: Array, else_: Array, *, auto_broadcast: AutoBroadcast) -> Array:
+def select(cond: Array, then: Array, else_: Array, *, auto_broadcast: Word) -> Array:
     """With 'pdpd', the axes of the condition and of `else_` align with the first axes of `then`."""
     if auto_broadcast != "numpy":
         cond, else_ = (laid_beside("Select", then, x, auto_broadcast) for x in (cond, else_))
@@ -92,7 +90,7 @@ def select(cond: Array, then: Array, else_: Array, *, auto_broadcast: AutoBroadc
 
 
 def _of_bits(fn: Callable[..., Any], boolean: Callable[..., Any]) -> Callable[..., Any]:
-    def adapter(a: Array, b: Array, *, auto_broadcast: AutoBroadcast) -> Array:
+    def adapter(a: Array, b: Array, *, auto_broadcast: Word) -> Array:
         b = laid_beside(fn.__name__, a, b, auto_broadcast)
         return boolean(a, b) if array(a).dtype == bool else fn(a, b)
 
@@ -110,23 +108,17 @@ def bitwise_not(data: Array) -> Array:
     return ops.not_(data) if array(data).dtype == bool else ops.bitwise_not(data)
 
 
-@version("LogicalNot", 1, of=ops.not_)
-def logical_not(data: Array) -> Array:
-    return ops.not_(data)
-
-
-@version("Negative", 1, of=ops.neg)
-def negative(data: Array) -> Array:
-    return ops.neg(data)
+version("LogicalNot", 1)(ops.not_)
+version("Negative", 1)(ops.neg)
 
 
 @version("BitwiseLeftShift", 15, of=ops.bit_shift)
-def bitwise_left_shift(a: Array, b: Array, *, auto_broadcast: AutoBroadcast) -> Array:
+def bitwise_left_shift(a: Array, b: Array, *, auto_broadcast: Word) -> Array:
     return _shifted(a, laid_beside("BitwiseLeftShift", a, b, auto_broadcast), "LEFT")
 
 
 @version("BitwiseRightShift", 15, of=ops.bit_shift)
-def bitwise_right_shift(a: Array, b: Array, *, auto_broadcast: AutoBroadcast) -> Array:
+def bitwise_right_shift(a: Array, b: Array, *, auto_broadcast: Word) -> Array:
     """Signed numbers keep their sign."""
     a, b = array(a), laid_beside("BitwiseRightShift", a, b, auto_broadcast)
     if a.dtype.kind == "u":

@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from jaxops import ops
 from jaxops.dtypes import is_float
 from jaxops.openvino.registry import version
-from jaxops.openvino.versions.arguments import scalar_like
-from jaxops.signature import ElementType, ShapeOnly, Weight
+from jaxops.openvino.versions.arguments import Word, scalar_like
+from jaxops.signature import ElementType, Weight
 from jaxops.static import Array, array, is_static
 
 
@@ -50,7 +50,7 @@ for _function in (
 
 
 @version("Round", 5, of=ops.round)
-def round_5(data: Array, *, mode: Literal["half_to_even", "half_away_from_zero"]) -> Array:
+def round_5(data: Array, *, mode: Word) -> Array:
     x = array(data)
     if not is_float(x.dtype):
         return ops.identity(x)
@@ -63,18 +63,12 @@ def round_5(data: Array, *, mode: Literal["half_to_even", "half_away_from_zero"]
     return ops.mul(ops.sign(x), ops.where(rounds_up, ops.add(whole, scalar_like(x, 1)), whole))
 
 
-@version("HSwish", 4, of=ops.hard_swish)
-def h_swish(data: Array) -> Array:
-    return ops.hard_swish(data)
+version("HSwish", 4)(ops.hard_swish)
 
 
 @version("HSigmoid", 5, of=ops.hard_sigmoid)
 def h_sigmoid(data: Array) -> Array:
     return ops.hard_sigmoid(data, alpha=1 / 6, beta=0.5)
-
-
-version("SoftPlus", 4, of=ops.softplus)(lambda data: ops.softplus(data))
-version("SoftSign", 9, of=ops.softsign)(lambda data: ops.softsign(data))
 
 
 @version("Clamp", 1, of=ops.clip)
@@ -89,18 +83,11 @@ def clamp(data: Array, *, min: float, max: float) -> Array:
     return ops.clip(x, scalar_like(x, low), scalar_like(x, high))
 
 
-@version("Elu", 1, of=ops.elu)
-def elu(data: Array, *, alpha: float) -> Array:
-    return ops.elu(data, alpha=alpha)
-
-
-@version("Gelu", 2, of=ops.gelu)
-def gelu_2(data: Array) -> Array:
-    return ops.gelu(data)
+version("Gelu", 2)(ops.gelu)
 
 
 @version("Gelu", 7, of=ops.gelu)
-def gelu_7(data: Array, *, approximation_mode: Literal["ERF", "TANH"]) -> Array:
+def gelu_7(data: Array, *, approximation_mode: Word) -> Array:
     return ops.gelu(data, approximate="tanh" if approximation_mode == "TANH" else "none")
 
 
@@ -151,11 +138,6 @@ def is_inf(data: Array, *, detect_negative: bool, detect_positive: bool) -> Arra
     return ops.isinf(data, detect_negative=int(detect_negative), detect_positive=int(detect_positive))
 
 
-@version("IsNaN", 10, of=ops.isnan)
-def is_nan(data: Array) -> Array:
-    return ops.isnan(data)
-
-
 @version("IsFinite", 10, of=ops.isnan)
 def is_finite(data: Array) -> Array:
     return ops.not_(ops.or_(ops.isnan(data), ops.isinf(data)))
@@ -167,10 +149,4 @@ def convert(data: Array, *, destination_type: ElementType) -> Array:
     return ops.cast(data, to=destination_type)
 
 
-@version("ConvertLike", 1, of=ops.cast_like)
-def convert_like(data: Array, like: ShapeOnly) -> Array:
-    return ops.cast_like(data, like)
-
-
-version("Softmax", 1, of=ops.softmax)(ops.softmax)
-version("LogSoftmax", 5, of=ops.log_softmax)(ops.log_softmax)
+version("ConvertLike", 1)(ops.cast_like)

@@ -1,6 +1,6 @@
 """Reading and writing elements by index."""
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -8,9 +8,9 @@ from jaxops import ops
 from jaxops.dtypes import is_float
 from jaxops.errors import AxisError
 from jaxops.openvino.registry import version
-from jaxops.openvino.versions.arguments import resolve_axis, scalar_like, single, vector
+from jaxops.openvino.versions.arguments import Word, resolve_axis, scalar_like, single, vector
 from jaxops.openvino.versions.arithmetic import floor_div
-from jaxops.signature import ElementType, Static, Weight
+from jaxops.signature import ElementType, Static, Weight, like
 from jaxops.static import Array, array, is_static, is_symbolic
 
 
@@ -78,11 +78,6 @@ def _zeroed(x: Any, positions: Any, size: Any, axis: int, read: Any, trailing: b
     return ops.where(good, picked, scalar_like(picked, 0))
 
 
-@version("GatherElements", 6, of=ops.gather_elements)
-def gather_elements(data: Array, indices: Array, *, axis: int) -> Array:
-    return ops.gather_elements(data, indices, axis=axis)
-
-
 @version("GatherND", 5, of=ops.gather_nd)
 def gather_nd_5(data: Array, indices: Array, *, batch_dims: int) -> Array:
     """Joins several batch axes into one."""
@@ -90,9 +85,7 @@ def gather_nd_5(data: Array, indices: Array, *, batch_dims: int) -> Array:
     return ops.reshape(picked, [-1, *picked.shape[batch_dims:]]) if batch_dims > 1 else picked
 
 
-@version("GatherND", 8, of=ops.gather_nd)
-def gather_nd_8(data: Array, indices: Array, *, batch_dims: int) -> Array:
-    return ops.gather_nd(data, indices, batch_dims=batch_dims)
+version("GatherND", 8)(ops.gather_nd)
 
 
 @version("ScatterUpdate", 3, of=ops.scatter_nd)
@@ -119,13 +112,7 @@ _REDUCTIONS: dict[str, Any] = {"none": "none", "sum": "add", "sub": "add", "prod
 
 @version("ScatterElementsUpdate", 12, of=ops.scatter_elements)
 def scatter_elements_update_12(
-    data: Array,
-    indices: Array,
-    updates: Array,
-    axis: Static,
-    *,
-    reduction: Literal["none", "sum", "prod", "min", "max", "mean"],
-    use_init_val: bool,
+    data: Array, indices: Array, updates: Array, axis: Static, *, reduction: Word, use_init_val: bool
 ) -> Array:
     """Without `use_init_val`, the data remains only where nothing is written. A mean of integers is rounded down."""
     along = single("ScatterElementsUpdate", "axis", axis)
@@ -157,38 +144,29 @@ def _neutral(reduction: str, dtype: Any) -> np.ndarray:
     return np.asarray(limits.max if reduction == "min" else limits.min, dtype)
 
 
-@version("ScatterNDUpdate", 4, of=ops.scatter_nd)
-def scatter_nd_update_4(data: Array, indices: Array, updates: Array) -> Array:
-    return ops.scatter_nd(data, indices, updates)
+version("ScatterNDUpdate", 4)(ops.scatter_nd)
 
 
 @version("ScatterNDUpdate", 15, of=ops.scatter_nd)
-def scatter_nd_update_15(
-    data: Array, indices: Array, updates: Array, *, reduction: Literal["none", "sum", "sub", "prod", "min", "max"]
-) -> Array:
+def scatter_nd_update_15(data: Array, indices: Array, updates: Array, *, reduction: Word) -> Array:
     values = ops.neg(updates) if reduction == "sub" else updates
     return ops.scatter_nd(data, indices, values, reduction=_REDUCTIONS[reduction])
 
 
-@version("OneHot", 1, of=ops.one_hot)
-def one_hot_1(indices: Array, depth: Static, on_value: Array, off_value: Array, *, axis: int) -> Array:
-    """An out-of-range or negative index gives a row of `off_value`."""
-    return one_hot_16(indices, depth, on_value, off_value, axis=axis, negative_indices_mode="ignore_negative")
-
-
 @version("OneHot", 16, of=ops.one_hot)
 def one_hot_16(
-    indices: Array,
-    depth: Static,
-    on_value: Array,
-    off_value: Array,
-    *,
-    axis: int,
-    negative_indices_mode: Literal["ignore_negative", "normalize"],
+    indices: Array, depth: Static, on_value: Array, off_value: Array, *, axis: int, negative_indices_mode: Word
 ) -> Array:
     values = ops.concat([ops.reshape(value, (1,)) for value in (off_value, on_value)], axis=0)
     count = single("OneHot", "depth", depth)
     return ops.one_hot(indices, count, values, axis=axis, wrap=negative_indices_mode == "normalize")
+
+
+@version("OneHot", 1, of=ops.one_hot)
+@like(one_hot_16, without=["negative_indices_mode"])
+def one_hot_1(*inputs: Any, axis: int) -> Array:
+    """An out-of-range or negative index gives a row of `off_value`."""
+    return one_hot_16(*inputs, axis=axis, negative_indices_mode="ignore_negative")
 
 
 @version("NonZero", 3, of=ops.nonzero)
@@ -196,22 +174,9 @@ def nonzero(x: Array, *, output_type: ElementType, size: Static = None) -> Array
     return ops.cast(ops.nonzero(x, size=size), to=output_type)
 
 
-@version("TopK", 1, of=ops.top_k)
-def top_k_1(
-    data: Array, k: Static, *, axis: int, mode: Literal["min", "max"], sort: Literal["index", "value", "none"]
-) -> tuple[Array, Array]:
-    return top_k_3(data, k, axis=axis, mode=mode, sort=sort, index_element_type=np.dtype(np.int32))
-
-
 @version("TopK", 3, of=ops.top_k)
 def top_k_3(
-    data: Array,
-    k: Static,
-    *,
-    axis: int,
-    mode: Literal["min", "max"],
-    sort: Literal["index", "value", "none"],
-    index_element_type: ElementType,
+    data: Array, k: Static, *, axis: int, mode: Word, sort: Word, index_element_type: ElementType
 ) -> tuple[Array, Array]:
     """`sort="index"` gives the elements in the order of `data`, whatever the mode."""
     values, places = ops.top_k(data, vector("TopK", "k", k), axis=axis, largest=int(mode == "max"))
@@ -221,19 +186,17 @@ def top_k_3(
     return values, ops.cast(places, to=index_element_type)
 
 
+@version("TopK", 1, of=ops.top_k)
+@like(top_k_3, without=["index_element_type"])
+def top_k_1(*inputs: Any, **attributes: Any) -> tuple[Array, Array]:
+    return top_k_3(*inputs, index_element_type=np.dtype(np.int32), **attributes)
+
+
 @version("TopK", 11, of=ops.top_k)
-def top_k_11(
-    data: Array,
-    k: Static,
-    *,
-    axis: int,
-    mode: Literal["min", "max"],
-    sort: Literal["index", "value", "none"],
-    stable: bool,
-    index_element_type: ElementType,
-) -> tuple[Array, Array]:
+@like(top_k_3)
+def top_k_11(*inputs: Any, stable: bool, **attributes: Any) -> tuple[Array, Array]:
     """Of equal elements the first one is taken, `stable` or not."""
-    return top_k_3(data, k, axis=axis, mode=mode, sort=sort, index_element_type=index_element_type)
+    return top_k_3(*inputs, **attributes)
 
 
 @version("Unique", 10, of=ops.unique)

@@ -1,17 +1,17 @@
 """Matrix products, convolutions, pooling and attention."""
 
 import math
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from jaxops import ops
 from jaxops.errors import ShapeError, amount
 from jaxops.openvino.registry import version
-from jaxops.openvino.versions.arguments import AutoPad, of_axes, scalar_like, vector, window, with_axes
+from jaxops.openvino.versions.arguments import Word, of_axes, padding, scalar_like, vector, with_axes
 from jaxops.shapes.arithmetic import ceiled, greater_or_equal
-from jaxops.signature import ElementType, SecondOutput, Static, Weight, operator
+from jaxops.signature import ElementType, SecondOutput, Static, Weight, like, operator
 from jaxops.static import Array, Dim, array, is_static
 
 
@@ -24,9 +24,6 @@ def matmul(a: Weight[Array], b: Weight[Array], *, transpose_a: bool, transpose_b
 def _transposed(x: Any, flag: bool) -> Any:
     rank = array(x).ndim
     return ops.transpose(x, perm=[*range(rank - 2), rank - 1, rank - 2]) if flag and rank > 1 else x
-
-
-version("Einsum", 7)(ops.einsum)
 
 
 @version("ScaledDotProductAttention", 13, of=ops.attention)
@@ -74,86 +71,52 @@ def _common(shapes: Sequence[Sequence[Dim]]) -> tuple[Dim, ...]:
     return np.broadcast_shapes(*shapes)
 
 
-@version("Convolution", 1, of=ops.conv)
-def convolution(
-    data: Array,
-    filters: Weight[Array],
+def _windows(
     *,
     strides: Sequence[int],
     pads_begin: Sequence[int],
     pads_end: Sequence[int],
     dilations: Sequence[int],
-    auto_pad: AutoPad,
-) -> Array:
-    padding = window(auto_pad, pads_begin, pads_end, len(strides))
-    return ops.conv(data, filters, strides=strides, dilations=dilations, **padding)
+    auto_pad: Word,
+) -> dict[str, Any]:
+    """Returns the attributes of a convolution as those of ONNX."""
+    return {"strides": strides, "dilations": dilations, **padding(auto_pad, pads_begin, pads_end, len(strides))}
+
+
+@version("Convolution", 1, of=ops.conv)
+@like(_windows)
+def convolution(data: Array, filters: Weight[Array], **attributes: Any) -> Array:
+    return ops.conv(data, filters, **_windows(**attributes))
 
 
 @version("GroupConvolution", 1, of=ops.conv)
-def group_convolution(
-    data: Array,
-    filters: Weight[Array],
-    *,
-    strides: Sequence[int],
-    pads_begin: Sequence[int],
-    pads_end: Sequence[int],
-    dilations: Sequence[int],
-    auto_pad: AutoPad,
-) -> Array:
+@like(_windows)
+def group_convolution(data: Array, filters: Weight[Array], **attributes: Any) -> Array:
     """Filters are (G, O / G, I / G, …)."""
-    w = with_axes("GroupConvolution", "filters", filters, 2)
+    groups, w = _in_one_axis("GroupConvolution", filters)
+    return ops.conv(data, w, group=groups, **_windows(**attributes))
+
+
+def _in_one_axis(op: str, filters: Any) -> tuple[Dim, Any]:
+    """Returns the number of groups, and the filters of all groups along the first axis."""
+    w = with_axes(op, "filters", filters, 2)
     groups, per_group, *rest = w.shape
-    padding = window(auto_pad, pads_begin, pads_end, len(strides))
-    w = ops.reshape(w, (groups * per_group, *rest), allowzero=1)
-    return ops.conv(data, w, group=groups, strides=strides, dilations=dilations, **padding)
-
-
-@version("ConvolutionBackpropData", 1)
-@operator(kind="convolution")
-def convolution_backprop_data(
-    data: Array,
-    filters: Weight[Array],
-    output_shape: Static = None,
-    *,
-    strides: Sequence[int],
-    pads_begin: Sequence[int] | None = None,
-    pads_end: Sequence[int] | None = None,
-    dilations: Sequence[int],
-    auto_pad: AutoPad,
-    output_padding: Sequence[int] | None = None,
-) -> Array:
-    asked = None if output_shape is None else vector("ConvolutionBackpropData", "output_shape", output_shape)
-    return _transposed_convolution(
-        data, filters, 1, asked, strides, dilations, (auto_pad, pads_begin, pads_end, output_padding)
-    )
-
-
-@version("GroupConvolutionBackpropData", 1)
-@operator(kind="convolution")
-def group_convolution_backprop_data(
-    data: Array,
-    filters: Weight[Array],
-    output_shape: Static = None,
-    *,
-    strides: Sequence[int],
-    pads_begin: Sequence[int] | None = None,
-    pads_end: Sequence[int] | None = None,
-    dilations: Sequence[int],
-    auto_pad: AutoPad,
-    output_padding: Sequence[int] | None = None,
-) -> Array:
-    """Filters are (G, I / G, O / G, …)."""
-    asked = None if output_shape is None else vector("GroupConvolutionBackpropData", "output_shape", output_shape)
-    w = with_axes("GroupConvolutionBackpropData", "filters", filters, 2)
-    groups, per_group, *rest = w.shape
-    w = ops.reshape(w, (groups * per_group, *rest), allowzero=1)
-    return _transposed_convolution(
-        data, w, groups, asked, strides, dilations, (auto_pad, pads_begin, pads_end, output_padding)
-    )
+    return groups, ops.reshape(w, (groups * per_group, *rest), allowzero=1)
 
 
 def _transposed_convolution(
-    data: Any, w: Any, groups: int, asked: Any, strides: Any, dilations: Any, padding: tuple[AutoPad, Any, Any, Any]
+    op: str,
+    data: Any,
+    w: Any,
+    groups: Any,
+    output_shape: Any,
+    *,
+    strides: Sequence[int],
+    pads_begin: Sequence[int] | None = None,
+    pads_end: Sequence[int] | None = None,
+    dilations: Sequence[int],
+    auto_pad: Word,
+    output_padding: Sequence[int] | None = None,
 ) -> Array:
     """Returns the transposed convolution without padding, cropped or extended with zeros to the padded size.
 
@@ -161,17 +124,17 @@ def _transposed_convolution(
     The padding begins with `pads_begin` for "explicit", and with 0 for "valid". The text splits it in halves in these
     cases, too, but OpenVINO runs every file by this rule.
     """
-    auto_pad, pads_begin, pads_end, output_padding = padding
     rank = len(strides)
     begins, ends, extra = (tuple(p or ()) or (0,) * rank for p in (pads_begin, pads_end, output_padding))
     kernel, sizes = array(w).shape[2:], array(data).shape[2:]
     lists = {"strides": strides, "dilations": dilations, "pads_begin": begins, "pads_end": ends}
-    of_axes("ConvolutionBackpropData", len(sizes), filters=kernel, output_padding=extra, **lists)
+    of_axes(op, len(sizes), filters=kernel, output_padding=extra, **lists)
     full = [s * (x - 1) + (k - 1) * d + 1 for x, k, s, d in zip(sizes, kernel, strides, dilations, strict=True)]
-    if asked is None:
+    if output_shape is None:
         if auto_pad != "explicit":
             begins = ends = (0,) * rank
     else:
+        asked = vector(op, "output_shape", output_shape)
         if asked.size != rank:
             has = amount(asked.size, "number")
             raise ShapeError(f"`output_shape` has {has}; it must have {rank}, one per spatial axis")
@@ -184,17 +147,64 @@ def _transposed_convolution(
     y = ops.conv_transpose(data, w, group=groups, strides=strides, dilations=dilations, pads=pads)
     if direct:
         return y
-    return ops.pad(y, [*(-p for p in begins), *(-p for p in ends)], axes=range(2, 2 + rank))
+    return ops.pad(y, [*(-p for p in begins), *(-p for p in ends)], axes=[*range(2, 2 + rank)])
 
 
-def _first_pad(auto_pad: AutoPad, total: Any, begin: int) -> Any:
+def _first_pad(auto_pad: Word, total: Any, begin: int) -> Any:
     if isinstance(total, int) and total < 0:
         return 0
     halves = {"same_upper": (total + 1) // 2, "same_lower": total // 2, "explicit": begin, "valid": 0}
     return halves[auto_pad]
 
 
-def _pool_sizes(
+@version("ConvolutionBackpropData", 1)
+@operator(kind="convolution")
+@like(_transposed_convolution)
+def convolution_backprop_data(
+    data: Array, filters: Weight[Array], output_shape: Static = None, **attributes: Any
+) -> Array:
+    return _transposed_convolution("ConvolutionBackpropData", data, filters, 1, output_shape, **attributes)
+
+
+@version("GroupConvolutionBackpropData", 1)
+@operator(kind="convolution")
+@like(_transposed_convolution)
+def group_convolution_backprop_data(
+    data: Array, filters: Weight[Array], output_shape: Static = None, **attributes: Any
+) -> Array:
+    """Filters are (G, I / G, O / G, …)."""
+    groups, w = _in_one_axis("GroupConvolutionBackpropData", filters)
+    return _transposed_convolution("GroupConvolutionBackpropData", data, w, groups, output_shape, **attributes)
+
+
+def _pool(
+    fn: Callable[..., Any],
+    data: Any,
+    *,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads_begin: Sequence[int],
+    pads_end: Sequence[int],
+    rounding_type: Word,
+    auto_pad: Word,
+    **more: Any,
+) -> Any:
+    """With 'ceil' the last window may start in the padding, which is extended to the end of that window."""
+    rank, windows = len(kernel), padding(auto_pad, pads_begin, pads_end, len(kernel))
+    if rounding_type == "ceil" and auto_pad == "explicit":
+        sizes, spaces, pads = array(data).shape[2:], dilations or (1,) * rank, windows["pads"]
+        of_axes("pooling", len(sizes), kernel=kernel, strides=strides, dilations=spaces, pads=pads[::2])
+        beyond = _beyond_padding(sizes, kernel, strides, spaces, pads)
+        windows["pads"] = (*pads[:rank], *(end + extra for end, extra in zip(pads[rank:], beyond, strict=True)))
+    if rounding_type == "ceil_torch":
+        windows["ceil_mode"] = 1
+    if any(d != 1 for d in dilations):
+        windows["dilations"] = dilations
+    return fn(data, kernel_shape=kernel, strides=strides, **windows, **more)
+
+
+def _beyond_padding(
     sizes: Sequence[Dim], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], pads: Sequence[int]
 ) -> list[Dim]:
     """Returns how far the last window of each axis reaches beyond the padding, with sizes rounded up."""
@@ -206,65 +216,19 @@ def _pool_sizes(
     return beyond
 
 
-def _pooling(
-    kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], rounding: str, padding: dict[str, Any]
-) -> dict[str, Any]:
-    options = {"kernel_shape": kernel, "strides": strides, **padding}
-    if rounding == "ceil_torch":
-        options["ceil_mode"] = 1
-    return {**options, "dilations": dilations} if any(d != 1 for d in dilations) else options
-
-
-def _pool(
-    fn: Any, data: Any, kernel: Any, strides: Any, dilations: Any, rounding: str, padding: dict[str, Any], **more: Any
-) -> Any:
-    """With 'ceil' the last window may start in the padding, which is extended to the end of that window."""
-    if rounding == "ceil" and "pads" in padding:
-        sizes, spaces = array(data).shape[2:], dilations or (1,) * len(kernel)
-        of_axes("pooling", len(sizes), kernel=kernel, strides=strides, dilations=spaces, pads=padding["pads"][::2])
-        beyond = _pool_sizes(sizes, kernel, strides, spaces, padding["pads"])
-        if beyond != [0] * len(beyond):
-            rank = len(kernel)
-            ends = [end + extra for end, extra in zip(padding["pads"][rank:], beyond, strict=True)]
-            padding = {"pads": (*padding["pads"][:rank], *ends)}
-    return fn(data, **_pooling(kernel, strides, dilations, rounding, padding), **more)
-
-
 @version("MaxPool", 1, of=ops.max_pool)
-def max_pool_1(
-    data: Array,
-    *,
-    strides: Sequence[int],
-    pads_begin: Sequence[int],
-    pads_end: Sequence[int],
-    kernel: Sequence[int],
-    rounding_type: Literal["floor", "ceil"],
-    auto_pad: AutoPad,
-) -> Array:
-    padding = window(auto_pad, pads_begin, pads_end, len(kernel))
-    return _pool(ops.max_pool, data, kernel, strides, (), rounding_type, padding)
+@like(_pool, without=["dilations"])
+def max_pool_1(data: Array, **attributes: Any) -> Array:
+    return _pool(ops.max_pool, data, dilations=(), **attributes)
 
 
 @version("MaxPool", 8, of=ops.max_pool)
+@like(_pool)
 def max_pool_8(
-    data: Array,
-    *,
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    pads_begin: Sequence[int],
-    pads_end: Sequence[int],
-    kernel: Sequence[int],
-    rounding_type: Literal["floor", "ceil", "ceil_torch"],
-    auto_pad: AutoPad,
-    index_element_type: ElementType,
-    axis: int,
-    return_indices: SecondOutput = False,
+    data: Array, *, index_element_type: ElementType, axis: int, return_indices: SecondOutput = False, **attributes: Any
 ) -> Any:
     """The second result holds the index of each element in the unpadded data, flattened from `axis` on."""
-    padding = window(auto_pad, pads_begin, pads_end, len(kernel))
-    pooled = _pool(
-        ops.max_pool, data, kernel, strides, dilations, rounding_type, padding, return_indices=return_indices
-    )
+    pooled = _pool(ops.max_pool, data, return_indices=return_indices, **attributes)
     if not return_indices:
         return pooled
     values, places = pooled
@@ -275,56 +239,27 @@ def max_pool_8(
     return values, ops.cast(places, to=index_element_type)
 
 
-@version("AvgPool", 1, of=ops.average_pool)
-def avg_pool_1(
-    data: Array,
-    *,
-    strides: Sequence[int],
-    pads_begin: Sequence[int],
-    pads_end: Sequence[int],
-    kernel: Sequence[int],
-    exclude_pad: bool,
-    rounding_type: Literal["floor", "ceil", "ceil_torch"],
-    auto_pad: AutoPad,
+@version("AvgPool", 16, of=ops.average_pool)
+@like(_pool)
+def avg_pool_16(
+    data: Array, *, exclude_pad: bool, pads_begin: Sequence[int], pads_end: Sequence[int], **attributes: Any
 ) -> Array:
+    counts_padding = not exclude_pad
+    if counts_padding and attributes["rounding_type"] == "ceil" and attributes["auto_pad"] == "explicit":
+        # Padding counts, but not elements beyond it, so the padding becomes a part of the data.
+        rank = len(attributes["kernel"])
+        pads = padding("explicit", pads_begin, pads_end, rank)["pads"]
+        data, counts_padding = ops.pad(data, pads, axes=[*range(2, 2 + rank)]), False
+        pads_begin = pads_end = ()
+    windows = {"pads_begin": pads_begin, "pads_end": pads_end, **attributes}
+    return _pool(ops.average_pool, data, count_include_pad=int(counts_padding), **windows)
+
+
+@version("AvgPool", 1, of=ops.average_pool)
+@like(avg_pool_16, without=["dilations"])
+def avg_pool_1(data: Array, **attributes: Any) -> Array:
     """With 'ceil' and 'ceil_torch', a window does not count elements beyond the padding, as in torch and ONNX.
 
     The text leaves that open.
     """
-    return avg_pool_16(
-        data,
-        strides=strides,
-        dilations=(),
-        pads_begin=pads_begin,
-        pads_end=pads_end,
-        kernel=kernel,
-        exclude_pad=exclude_pad,
-        rounding_type=rounding_type,
-        auto_pad=auto_pad,
-    )
-
-
-@version("AvgPool", 16, of=ops.average_pool)
-def avg_pool_16(
-    data: Array,
-    *,
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    pads_begin: Sequence[int],
-    pads_end: Sequence[int],
-    kernel: Sequence[int],
-    exclude_pad: bool,
-    rounding_type: Literal["floor", "ceil", "ceil_torch"],
-    auto_pad: AutoPad,
-) -> Array:
-    padding = window(auto_pad, pads_begin, pads_end, len(kernel))
-    include = int(not exclude_pad)
-    if rounding_type != "ceil" or "pads" not in padding or exclude_pad:
-        return _pool(
-            ops.average_pool, data, kernel, strides, dilations, rounding_type, padding, count_include_pad=include
-        )
-    # Padding counts, but not elements beyond it, so the padding becomes a part of the data.
-    rank, pads = len(kernel), padding["pads"]
-    padded = ops.pad(data, pads, axes=range(2, 2 + rank))
-    inside = {"pads": (0,) * (2 * rank)}
-    return _pool(ops.average_pool, padded, kernel, strides, dilations, rounding_type, inside, count_include_pad=0)
+    return avg_pool_16(data, dilations=(), **attributes)

@@ -2,14 +2,14 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any
 
 from jaxops import ops
 from jaxops.errors import ArgumentError
 from jaxops.openvino.registry import version
-from jaxops.openvino.versions.arguments import AutoBroadcast, laid_beside, resolve_axis, scalar_like, vector
-from jaxops.ops.quantization.straight_through import rounded
-from jaxops.signature import Bias, RunningMean, RunningVar, Static, Weight, operator
+from jaxops.openvino.versions.arguments import Word, laid_beside, resolve_axis, scalar_like, vector
+from jaxops.ops.quantization.straight_through_estimator import rounded
+from jaxops.signature import Bias, RunningMean, RunningVar, Static, Weight, like, operator
 from jaxops.static import Array, array
 
 normalization = operator(kind="normalization", precision="float32")
@@ -17,9 +17,7 @@ normalization = operator(kind="normalization", precision="float32")
 
 @version("MVN", 6)
 @normalization
-def mvn_6(
-    data: Array, axes: Static, *, normalize_variance: bool, eps: float, eps_mode: Literal["inside_sqrt", "outside_sqrt"]
-) -> Array:
+def mvn_6(data: Array, axes: Static, *, normalize_variance: bool, eps: float, eps_mode: Word) -> Array:
     """`eps` is added to the variance, or to its root."""
     reduced = vector("MVN", "axes", axes)
     centred = ops.sub(data, ops.reduce_mean(data, reduced))
@@ -34,22 +32,17 @@ def mvn_6(
 
 @version("MVN", 2)
 @normalization
+@like(mvn_6, without=["eps_mode"])
 def mvn_2(
-    data: Array,
-    *,
-    across_channels: bool,
-    normalize_variance: bool,
-    eps: float,
-    reduction_axes: Sequence[int] | None = None,
+    data: Array, *, across_channels: bool, reduction_axes: Sequence[int] | None = None, **attributes: Any
 ) -> Array:
-    rank = array(data).ndim
-    axes = tuple(reduction_axes or ()) or tuple(range(1 if across_channels else 2, rank))
-    return mvn_6(data, axes, normalize_variance=normalize_variance, eps=eps, eps_mode="inside_sqrt")
+    axes = tuple(reduction_axes or ()) or tuple(range(1 if across_channels else 2, array(data).ndim))
+    return mvn_6(data, axes, eps_mode="inside_sqrt", **attributes)
 
 
 @version("NormalizeL2", 1)
 @normalization
-def normalize_l2(data: Array, axes: Static, *, eps: float, eps_mode: Literal["add", "max"]) -> Array:
+def normalize_l2(data: Array, axes: Static, *, eps: float, eps_mode: Word) -> Array:
     """`eps` applies to the sum of squares, before the root. Without axes, the result is 1 for elements other than 0."""
     reduced = vector("NormalizeL2", "axes", axes)
     if not reduced.size:
@@ -64,35 +57,12 @@ def normalize_l2(data: Array, axes: Static, *, eps: float, eps_mode: Literal["ad
 @version("BatchNormInference", 1)
 @normalization
 def batch_norm_inference_1(
-    gamma: Weight[Array],
-    beta: Bias[Array],
-    data: Array,
-    mean: RunningMean,
-    variance: RunningVar,
-    *,
-    epsilon: float,
+    gamma: Weight[Array], beta: Bias[Array], data: Array, mean: RunningMean, variance: RunningVar, *, epsilon: float
 ) -> Array:
     return ops.batch_normalization(data, gamma, beta, mean, variance, epsilon=epsilon)
 
 
-@version("BatchNormInference", 5, of=ops.batch_normalization)
-def batch_norm_inference_5(
-    data: Array,
-    gamma: Weight[Array],
-    beta: Bias[Array],
-    mean: RunningMean,
-    variance: RunningVar,
-    *,
-    epsilon: float,
-) -> Array:
-    return ops.batch_normalization(data, gamma, beta, mean, variance, epsilon=epsilon)
-
-
-@version("GroupNormalization", 12, of=ops.group_normalization)
-def group_normalization(
-    data: Array, scale: Weight[Array], bias: Bias[Array], *, num_groups: int, epsilon: float
-) -> Array:
-    return ops.group_normalization(data, scale, bias, num_groups=num_groups, epsilon=epsilon)
+version("BatchNormInference", 5)(ops.batch_normalization)
 
 
 @version("LRN", 1, of=ops.lrn)
@@ -118,23 +88,16 @@ def lrn(data: Array, axes: Static, *, alpha: float, beta: float, bias: float, si
     return ops.div(data, ops.pow(scale, scalar_like(data, beta)))
 
 
-def _fake_quantize(
-    straight_through: bool,
-    data: Array,
-    input_low: Array,
-    input_high: Array,
-    output_low: Array,
-    output_high: Array,
-    *,
-    levels: int,
-    auto_broadcast: AutoBroadcast,
+def fake_quantize(
+    data: Array, *limits: Array, levels: int, auto_broadcast: Word, straight_through: bool = False
 ) -> Array:
-    """FakeQuantize. straight_through: whether a derivative treats rounding as the identity."""
+    """Rounds half to even to one of `levels` numbers from `output_low` to `output_high`, which may be reversed.
+
+    limits: input_low, input_high, output_low, output_high. straight_through: whether a derivative treats rounding as
+    the identity.
+    """
     x = array(data)
-    low, high, out_low, out_high = (
-        laid_beside("FakeQuantize", x, limit, auto_broadcast)
-        for limit in (input_low, input_high, output_low, output_high)
-    )
+    low, high, out_low, out_high = (laid_beside("FakeQuantize", x, limit, auto_broadcast) for limit in limits)
     steps = scalar_like(x, levels - 1)
     one, width = scalar_like(x, 1), ops.sub(high, low)
     # If the limits are equal, only the comparisons below decide.
@@ -148,18 +111,5 @@ def _fake_quantize(
     return ops.where(is_below, out_low, ops.where(is_above, out_high, inside))
 
 
-@version("FakeQuantize", 1)
-@operator(precision="exact", straight_through=functools.partial(_fake_quantize, True))
-def fake_quantize(
-    data: Array,
-    input_low: Array,
-    input_high: Array,
-    output_low: Array,
-    output_high: Array,
-    *,
-    levels: int,
-    auto_broadcast: AutoBroadcast,
-) -> Array:
-    """Rounds half to even to one of `levels` numbers from `output_low` to `output_high`, which may be reversed."""
-    limits = (input_low, input_high, output_low, output_high)
-    return _fake_quantize(False, data, *limits, levels=levels, auto_broadcast=auto_broadcast)
+_straight_through = functools.partial(fake_quantize, straight_through=True)
+version("FakeQuantize", 1)(operator(precision="exact", straight_through=_straight_through)(fake_quantize))

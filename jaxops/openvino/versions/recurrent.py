@@ -4,32 +4,44 @@ A cell is a sequence of one step.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from jaxops import ops
 from jaxops.openvino.registry import version
-from jaxops.openvino.versions.arguments import scalar_like
-from jaxops.signature import Bias, Traits, Weight
+from jaxops.openvino.versions.arguments import Word, scalar_like
+from jaxops.signature import Bias, Traits, Weight, like
 from jaxops.static import Array
 
 TRAITS = Traits(kind="recurrent")
-Direction: TypeAlias = Literal["forward", "reverse", "bidirectional"]
+W: TypeAlias = Weight[Array]
+B: TypeAlias = Bias[Array]
 _ONNX_GATES = "iofc"
 # The activations with coefficients.
 _WITH_ALPHA = {"affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"}
 _WITH_BETA = {"affine", "scaledtanh", "hardsigmoid"}
 
 
-def _attributes(
-    activations: Sequence[str], alphas: Sequence[float], betas: Sequence[float], clip: float, directions: int
+def _of_onnx(
+    *,
+    hidden_size: int,
+    direction: Word = "forward",
+    activations: Sequence[str],
+    activations_alpha: Sequence[float],
+    activations_beta: Sequence[float],
+    clip: float,
 ) -> dict[str, Any]:
     """Returns ONNX's attributes: functions for each direction, and coefficients of those that have any."""
+    directions = 2 if direction == "bidirectional" else 1
     chosen = {
-        "activation_alpha": [a for name, a in zip(activations, alphas, strict=False) if name.lower() in _WITH_ALPHA],
-        "activation_beta": [b for name, b in zip(activations, betas, strict=False) if name.lower() in _WITH_BETA],
+        "activation_alpha": [
+            a for f, a in zip(activations, activations_alpha, strict=False) if f.lower() in _WITH_ALPHA
+        ],
+        "activation_beta": [b for f, b in zip(activations, activations_beta, strict=False) if f.lower() in _WITH_BETA],
     }
-    values = {name: listed * directions for name, listed in chosen.items() if listed}
-    return {"activations": [*activations] * directions, "clip": clip if clip > 0 else None, "layout": 1, **values}
+    coefficients = {name: listed * directions for name, listed in chosen.items() if listed}
+    functions, clipped = [*activations] * directions, clip if clip > 0 else None
+    options = {"hidden_size": hidden_size, "direction": direction, "activations": functions, "clip": clipped}
+    return {**options, "layout": 1, **coefficients}
 
 
 def _gates(x: Any, order: str, axis: int) -> Any:
@@ -49,82 +61,44 @@ def _steps_inside(y: Any) -> Array:
 
 
 @version("LSTMSequence", 5)
+@like(_of_onnx)
 def lstm_sequence(
-    x: Array,
-    h: Array,
-    c: Array,
-    sequence_lengths: Array,
-    w: Weight[Array],
-    r: Weight[Array],
-    b: Bias[Array],
-    *,
-    hidden_size: int,
-    direction: Direction,
-    activations: Sequence[str],
-    activations_alpha: Sequence[float],
-    activations_beta: Sequence[float],
-    clip: float,
+    x: Array, h: Array, c: Array, lengths: Array, w: W, r: W, b: B, **attributes: Any
 ) -> tuple[Array, ...]:
-    both = 2 if direction == "bidirectional" else 1
-    attributes = _attributes(activations, activations_alpha, activations_beta, clip, both)
     w, r, b = (_gates(value, "fico", 1) for value in (w, r, b))
-    y, *states = ops.lstm(
-        x, w, r, _both_biases(b), sequence_lengths, h, c, None,
-        direction=direction, hidden_size=hidden_size, clip_cell=False, **attributes,
-    )  # fmt: skip
+    options = {"clip_cell": False, **_of_onnx(**attributes)}
+    y, *states = ops.lstm(x, w, r, _both_biases(b), lengths, h, c, None, **options)
     return _steps_inside(y), *states
 
 
-@version("LSTMCell", 4)
-def lstm_cell_4(
-    x: Array,
-    h: Array,
-    c: Array,
-    w: Weight[Array],
-    r: Weight[Array],
-    b: Bias[Array] | None = None,
-    *,
-    hidden_size: int,
-    activations: Sequence[str],
-    activations_alpha: Sequence[float],
-    activations_beta: Sequence[float],
-    clip: float,
-) -> tuple[Array, ...]:
-    return lstm_cell_1(
-        x, h, c, w, r, b,
-        hidden_size=hidden_size, activations=activations, activations_alpha=activations_alpha,
-        activations_beta=activations_beta, clip=clip, input_forget=False, weights_format="fico",
-    )  # fmt: skip
-
-
 @version("LSTMCell", 1)
+@like(_of_onnx, without=["direction"])
 def lstm_cell_1(
     x: Array,
     h: Array,
     c: Array,
-    w: Weight[Array],
-    r: Weight[Array],
-    b: Bias[Array] | None = None,
-    p: Weight[Array] | None = None,
+    w: W,
+    r: W,
+    b: B | None = None,
+    p: W | None = None,
     *,
-    hidden_size: int,
-    activations: Sequence[str],
-    activations_alpha: Sequence[float],
-    activations_beta: Sequence[float],
-    clip: float,
     input_forget: bool,
-    weights_format: Literal["fico", "icof", "ifco", "ifoc", "iofc"],
+    weights_format: Word,
+    **attributes: Any,
 ) -> tuple[Array, ...]:
     """`weights_format` is the order of the gates; `p` holds the peepholes of i, o and f."""
-    attributes = _attributes(activations, activations_alpha, activations_beta, clip, 1)
     w, r = (_one_direction(_gates(value, weights_format, 0)) for value in (w, r))
     bias = None if b is None else _both_biases(_one_direction(_gates(b, weights_format, 0)))
-    peepholes = None if p is None else _one_direction(p)
-    _, *states = ops.lstm(
-        ops.unsqueeze(x, (1,)), w, r, bias, None, ops.unsqueeze(h, (1,)), ops.unsqueeze(c, (1,)), peepholes,
-        hidden_size=hidden_size, clip_cell=False, input_forget=int(input_forget), **attributes,
-    )  # fmt: skip
-    return tuple(ops.squeeze(state, (1,)) for state in states)
+    states = ops.unsqueeze(h, (1,)), ops.unsqueeze(c, (1,)), None if p is None else _one_direction(p)
+    options = {"clip_cell": False, "input_forget": int(input_forget), **_of_onnx(**attributes)}
+    _, *after = ops.lstm(ops.unsqueeze(x, (1,)), w, r, bias, None, *states, **options)
+    return tuple(ops.squeeze(state, (1,)) for state in after)
+
+
+@version("LSTMCell", 4)
+@like(_of_onnx, without=["direction"])
+def lstm_cell_4(x: Array, h: Array, c: Array, w: W, r: W, b: B | None = None, **attributes: Any) -> tuple[Array, ...]:
+    return lstm_cell_1(x, h, c, w, r, b, input_forget=False, weights_format="fico", **attributes)
 
 
 def _one_direction(x: Any) -> Any:
@@ -132,28 +106,12 @@ def _one_direction(x: Any) -> Any:
 
 
 @version("GRUSequence", 5)
+@like(_of_onnx)
 def gru_sequence(
-    x: Array,
-    h: Array,
-    sequence_lengths: Array,
-    w: Weight[Array],
-    r: Weight[Array],
-    b: Bias[Array],
-    *,
-    hidden_size: int,
-    direction: Direction,
-    activations: Sequence[str],
-    activations_alpha: Sequence[float],
-    activations_beta: Sequence[float],
-    clip: float,
-    linear_before_reset: bool,
+    x: Array, h: Array, lengths: Array, w: W, r: W, b: B, *, linear_before_reset: bool, **attributes: Any
 ) -> tuple[Array, Array]:
-    both = 2 if direction == "bidirectional" else 1
-    attributes = _attributes(activations, activations_alpha, activations_beta, clip, both)
-    y, state = ops.gru(
-        x, w, r, _gru_bias(b, linear_before_reset), sequence_lengths, h,
-        direction=direction, hidden_size=hidden_size, linear_before_reset=int(linear_before_reset), **attributes,
-    )  # fmt: skip
+    options = {"linear_before_reset": int(linear_before_reset), **_of_onnx(**attributes)}
+    y, state = ops.gru(x, w, r, _gru_bias(b, linear_before_reset), lengths, h, **options)
     return _steps_inside(y), state
 
 
@@ -167,71 +125,28 @@ def _gru_bias(b: Any, linear_before_reset: bool) -> Any:
 
 
 @version("GRUCell", 3)
+@like(_of_onnx, without=["direction"])
 def gru_cell(
-    x: Array,
-    h: Array,
-    w: Weight[Array],
-    r: Weight[Array],
-    b: Bias[Array] | None = None,
-    *,
-    hidden_size: int,
-    activations: Sequence[str],
-    activations_alpha: Sequence[float],
-    activations_beta: Sequence[float],
-    clip: float,
-    linear_before_reset: bool,
+    x: Array, h: Array, w: W, r: W, b: B | None = None, *, linear_before_reset: bool, **attributes: Any
 ) -> Array:
-    attributes = _attributes(activations, activations_alpha, activations_beta, clip, 1)
     bias = None if b is None else _gru_bias(_one_direction(b), linear_before_reset)
-    _, state = ops.gru(
-        ops.unsqueeze(x, (1,)), _one_direction(w), _one_direction(r), bias, None, ops.unsqueeze(h, (1,)),
-        hidden_size=hidden_size, linear_before_reset=int(linear_before_reset), **attributes,
-    )  # fmt: skip
+    x, h, w, r = ops.unsqueeze(x, (1,)), ops.unsqueeze(h, (1,)), _one_direction(w), _one_direction(r)
+    options = {"linear_before_reset": int(linear_before_reset), **_of_onnx(**attributes)}
+    _, state = ops.gru(x, w, r, bias, None, h, **options)
     return ops.squeeze(state, (1,))
 
 
 @version("RNNSequence", 5)
-def rnn_sequence(
-    x: Array,
-    h: Array,
-    sequence_lengths: Array,
-    w: Weight[Array],
-    r: Weight[Array],
-    b: Bias[Array],
-    *,
-    hidden_size: int,
-    direction: Direction,
-    activations: Sequence[str],
-    activations_alpha: Sequence[float],
-    activations_beta: Sequence[float],
-    clip: float,
-) -> tuple[Array, Array]:
-    both = 2 if direction == "bidirectional" else 1
-    attributes = _attributes(activations, activations_alpha, activations_beta, clip, both)
-    y, state = ops.rnn(
-        x, w, r, _both_biases(b), sequence_lengths, h, direction=direction, hidden_size=hidden_size, **attributes
-    )
+@like(_of_onnx)
+def rnn_sequence(x: Array, h: Array, lengths: Array, w: W, r: W, b: B, **attributes: Any) -> tuple[Array, Array]:
+    y, state = ops.rnn(x, w, r, _both_biases(b), lengths, h, **_of_onnx(**attributes))
     return _steps_inside(y), state
 
 
 @version("RNNCell", 1)
-def rnn_cell(
-    x: Array,
-    h: Array,
-    w: Weight[Array],
-    r: Weight[Array],
-    b: Bias[Array] | None = None,
-    *,
-    hidden_size: int,
-    activations: Sequence[str],
-    activations_alpha: Sequence[float],
-    activations_beta: Sequence[float],
-    clip: float,
-) -> Array:
-    attributes = _attributes(activations, activations_alpha, activations_beta, clip, 1)
+@like(_of_onnx, without=["direction"])
+def rnn_cell(x: Array, h: Array, w: W, r: W, b: B | None = None, **attributes: Any) -> Array:
     bias = None if b is None else _both_biases(_one_direction(b))
-    _, state = ops.rnn(
-        ops.unsqueeze(x, (1,)), _one_direction(w), _one_direction(r), bias, None, ops.unsqueeze(h, (1,)),
-        hidden_size=hidden_size, **attributes,
-    )  # fmt: skip
+    x, h, w, r = ops.unsqueeze(x, (1,)), ops.unsqueeze(h, (1,)), _one_direction(w), _one_direction(r)
+    _, state = ops.rnn(x, w, r, bias, None, h, **_of_onnx(**attributes))
     return ops.squeeze(state, (1,))

@@ -1,20 +1,20 @@
 """Operations that reorder elements: blocks between channels and spatial axes, and ReverseSequence."""
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from jaxops import ops
 from jaxops.errors import ShapeError
 from jaxops.openvino.registry import version
-from jaxops.openvino.versions.arguments import resolve_axis, with_axes
+from jaxops.openvino.versions.arguments import Word, resolve_axis, with_axes
 from jaxops.static import Array, Dim, array
 
 _DEPTH_MODES: dict[str, Any] = {"blocks_first": "DCR", "depth_first": "CRD"}
 
 
 @version("DepthToSpace", 1, of=ops.depth_to_space)
-def depth_to_space(data: Array, *, mode: Literal["blocks_first", "depth_first"], block_size: int) -> Array:
+def depth_to_space(data: Array, *, mode: Word, block_size: int) -> Array:
     x = with_axes("DepthToSpace", "data", data, 3)
     if x.ndim == 4:
         return ops.depth_to_space(x, blocksize=block_size, mode=_DEPTH_MODES[mode])
@@ -32,7 +32,7 @@ def depth_to_space(data: Array, *, mode: Literal["blocks_first", "depth_first"],
 
 
 @version("SpaceToDepth", 1, of=ops.space_to_depth)
-def space_to_depth(data: Array, *, mode: Literal["blocks_first", "depth_first"], block_size: int) -> Array:
+def space_to_depth(data: Array, *, mode: Word, block_size: int) -> Array:
     x = with_axes("SpaceToDepth", "data", data, 3)
     rank = x.ndim - 2
     batch, channels, *sizes = x.shape

@@ -1,7 +1,7 @@
 """Interpolate, which resizes one axis after another, and GridSample."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -10,8 +10,8 @@ from jaxops.attributes import integer
 from jaxops.dtypes import is_float
 from jaxops.errors import ArgumentError, ShapeError, amount
 from jaxops.openvino.registry import version
-from jaxops.openvino.versions.arguments import resolve_axis, vector
-from jaxops.ops.common.interpolation_weights import Coordinates, Nearest, ResizedAxis, Sampling, some_axis_shrinks
+from jaxops.openvino.versions.arguments import Word, resolve_axis, vector
+from jaxops.ops.common.interpolation_weights import ResizedAxis, Sampling, some_axis_shrinks
 from jaxops.ops.common.symbolic_floats import scaled
 from jaxops.signature import Static, like
 from jaxops.signature_errors import errors_of
@@ -27,10 +27,10 @@ def interpolate_11(
     sizes_or_scales: Static,
     axes: Static = None,
     *,
-    mode: Literal["nearest", "linear", "linear_onnx", "cubic", "bilinear_pillow", "bicubic_pillow"],
-    shape_calculation_mode: Literal["sizes", "scales"],
-    coordinate_transformation_mode: Coordinates,
-    nearest_mode: Nearest,
+    mode: Word,
+    shape_calculation_mode: Word,
+    coordinate_transformation_mode: Word,
+    nearest_mode: Word,
     antialias: bool,
     pads_begin: Sequence[int],
     pads_end: Sequence[int],
@@ -53,13 +53,7 @@ def interpolate_11(
 @version("Interpolate", 4, of=ops.resize)
 @like(interpolate_11)
 def interpolate_4(
-    data: Array,
-    sizes: Static,
-    scales: Static,
-    axes: Static = None,
-    *,
-    shape_calculation_mode: Literal["sizes", "scales"],
-    **attributes: Any,
+    data: Array, sizes: Static, scales: Static, axes: Static = None, *, shape_calculation_mode: Word, **attributes: Any
 ) -> Array:
     """`shape_calculation_mode` says whether `sizes` or `scales` is used."""
     numbers = sizes if shape_calculation_mode == "sizes" else scales
@@ -67,16 +61,18 @@ def interpolate_4(
 
 
 @version("Interpolate", 1, of=ops.resize)
+@like(
+    interpolate_11,
+    without=["shape_calculation_mode", "coordinate_transformation_mode", "nearest_mode", "cube_coeff"],
+)
 def interpolate_1(
     data: Array,
     target_spatial_shape: Static,
     *,
     axes: Sequence[int],
-    mode: Literal["nearest", "linear", "cubic", "area"],
+    mode: Word,
     align_corners: bool,
-    antialias: bool,
-    pads_begin: Sequence[int],
-    pads_end: Sequence[int],
+    **attributes: Any,
 ) -> Array:
     if mode == "area":
         raise ArgumentError(
@@ -91,10 +87,8 @@ def interpolate_1(
         shape_calculation_mode="sizes",
         coordinate_transformation_mode="align_corners" if align_corners else "asymmetric",
         nearest_mode="simple",
-        antialias=antialias,
-        pads_begin=pads_begin,
-        pads_end=pads_end,
         cube_coeff=-0.75,
+        **attributes,
     )
 
 
@@ -167,14 +161,7 @@ _GRID_MODES: dict[str, Any] = {"bilinear": "linear", "nearest": "nearest", "bicu
 
 
 @version("GridSample", 9, of=ops.grid_sample)
-def grid_sample(
-    data: Array,
-    grid: Array,
-    *,
-    align_corners: bool,
-    mode: Literal["bilinear", "nearest", "bicubic"],
-    padding_mode: Literal["zeros", "border", "reflection"],
-) -> Array:
+def grid_sample(data: Array, grid: Array, *, align_corners: bool, mode: Word, padding_mode: Word) -> Array:
     return ops.grid_sample(
         data, grid, align_corners=int(align_corners), mode=_GRID_MODES[mode], padding_mode=padding_mode
     )

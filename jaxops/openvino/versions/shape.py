@@ -2,24 +2,22 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from jaxops import ops
 from jaxops.errors import ArgumentError, ShapeError, amount, shape_text
+from jaxops.memory import bounded
 from jaxops.openvino.registry import version
-from jaxops.openvino.versions.arguments import resolve_axis, single, vector
+from jaxops.openvino.versions.arguments import Word, resolve_axis, single, vector
 from jaxops.shapes.arithmetic import equal
 from jaxops.shapes.tensor.splitting import equal_chunks
-from jaxops.signature import ElementType, ShapeOnly, Static
+from jaxops.signature import ElementType, ShapeOnly, Static, like
 from jaxops.signature_errors import errors_of
 from jaxops.static import Array, Dim, array, is_symbolic
 
-
-@version("ShapeOf", 1, of=ops.shape)
-def shape_of_1(data: ShapeOnly) -> Any:
-    return ops.shape(data)
+version("ShapeOf", 1)(ops.shape)
 
 
 @version("ShapeOf", 3, of=ops.shape)
@@ -80,11 +78,6 @@ def transpose(data: Array, order: Static) -> Array:
     return ops.transpose(data, perm=axes) if axes.size else ops.transpose(data)
 
 
-@version("Concat", 1, of=ops.concat)
-def concat(inputs: Sequence[Array], *, axis: int) -> Array:
-    return ops.concat(inputs, axis=axis)
-
-
 @version("Split", 1, of=ops.split)
 def split(data: Array, axis: Static, *, num_splits: int) -> tuple[Array, ...]:
     x = array(data)
@@ -94,9 +87,6 @@ def split(data: Array, axis: Static, *, num_splits: int) -> tuple[Array, ...]:
     with errors_of("split"):
         chunks = equal_chunks(x.shape[along], num_splits)
     return ops.split(x, chunks, axis=along)
-
-
-version("VariadicSplit", 1)(ops.variadic_split)
 
 
 @version("Slice", 8, of=ops.slice)
@@ -180,26 +170,8 @@ def _numbers(values: Sequence[Any]) -> np.ndarray:
     return np.array(values, object if symbolic else np.int64)
 
 
-@version("Broadcast", 1, of=ops.expand)
-def broadcast_1(
-    data: Array,
-    target_shape: Static,
-    axes_mapping: Static = None,
-    *,
-    mode: Literal["none", "numpy", "pdpd", "explicit"],
-) -> Array:
-    """Takes mode "none" as explicit, as files write it."""
-    return broadcast_3(data, target_shape, axes_mapping, mode="explicit" if mode == "none" else mode)
-
-
 @version("Broadcast", 3, of=ops.expand)
-def broadcast_3(
-    data: Array,
-    target_shape: Static,
-    axes_mapping: Static = None,
-    *,
-    mode: Literal["numpy", "bidirectional", "explicit", "pdpd"],
-) -> Array:
+def broadcast_3(data: Array, target_shape: Static, axes_mapping: Static = None, *, mode: Word) -> Array:
     x, sizes = array(data), list(vector("Broadcast", "target_shape", target_shape))
     if mode == "explicit":
         if axes_mapping is None:
@@ -219,6 +191,13 @@ def broadcast_3(
     return ops.expand(x, _numbers(sizes))
 
 
+@version("Broadcast", 1, of=ops.expand)
+@like(broadcast_3)
+def broadcast_1(*inputs: Any, mode: Word) -> Array:
+    """Takes mode "none" as explicit, as files write it."""
+    return broadcast_3(*inputs, mode="explicit" if mode == "none" else mode)
+
+
 def _check_one_way(source: Sequence[Dim], target: Sequence[Dim]) -> None:
     """Raises ShapeError if broadcasting would change the target shape, too."""
     pairs = zip(source[::-1], target[::-1], strict=False)
@@ -234,7 +213,7 @@ def tile(data: Array, repeats: Static) -> Array:
     missing = x.ndim - counts.size
     if missing > 0:
         counts = np.concatenate([np.ones(missing, counts.dtype), counts])
-    return ops.tile(ops.unsqueeze(x, range(-missing)) if missing < 0 else x, counts)
+    return ops.tile(ops.unsqueeze(x, [*range(-missing)]) if missing < 0 else x, counts)
 
 
 @version("Range", 1, of=ops.range)
@@ -262,19 +241,14 @@ def range_4(start: Static, stop: Static, step: Static, *, output_type: ElementTy
     count = max(-((first - last) // by) if whole else math.ceil((last - first) / by), 0)
     dtype = np.dtype(output_type)
     first, by = (ops.cast(np.asarray(x), to=dtype) for x in (first, by))
+    with errors_of("Range"):
+        bounded((count,), np.dtype(np.int64).itemsize)
     places = ops.cast(np.arange(count), to=dtype)
     return ops.add(first, ops.mul(places, by))
 
 
 @version("Pad", 1, of=ops.pad)
-def pad(
-    data: Array,
-    pads_begin: Static,
-    pads_end: Static,
-    pad_value: Array | None = None,
-    *,
-    pad_mode: Literal["constant", "edge", "reflect", "symmetric"],
-) -> Array:
+def pad(data: Array, pads_begin: Static, pads_end: Static, pad_value: Array | None = None, *, pad_mode: Word) -> Array:
     """Negative pads crop, after the positive pads have extended the whole of `data`, in all modes."""
     begins, ends = (vector("Pad", name, x) for name, x in (("pads_begin", pads_begin), ("pads_end", pads_end)))
     pads = np.concatenate([begins, ends])

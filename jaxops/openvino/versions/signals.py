@@ -9,11 +9,11 @@ from jaxops import ops
 from jaxops.errors import ShapeError, amount
 from jaxops.openvino.registry import version
 from jaxops.openvino.versions.arguments import resolve_axis, scalar_like, single, vector
-from jaxops.signature import Static
+from jaxops.signature import Static, like
 from jaxops.static import Array, array
 
 
-def _axes_and_sizes(op: str, x: Any, axes: Any, signal_size: Any, rank: int) -> list[tuple[int, Any]]:
+def _axes_and_sizes(op: str, axes: Any, signal_size: Any, rank: int) -> list[tuple[int, Any]]:
     """Returns each axis in [0, rank) and the length of its transform, None for the size of the axis."""
     chosen = [resolve_axis(op, axis, rank) for axis in vector(op, "axes", axes).tolist()]
     if signal_size is None:
@@ -26,9 +26,9 @@ def _axes_and_sizes(op: str, x: Any, axes: Any, signal_size: Any, rank: int) -> 
     return [(axis, None if size == -1 else size) for axis, size in zip(chosen, sizes, strict=True)]
 
 
-def _some_axes(op: str, x: Any, axes: Any, signal_size: Any, rank: int) -> list[tuple[int, Any]]:
+def _some_axes(op: str, axes: Any, signal_size: Any, rank: int) -> list[tuple[int, Any]]:
     """Returns `_axes_and_sizes`, after a check that there is at least one axis."""
-    chosen = _axes_and_sizes(op, x, axes, signal_size, rank)
+    chosen = _axes_and_sizes(op, axes, signal_size, rank)
     if not chosen:
         raise ShapeError(
             f"{op}: `axes` is empty; it needs at least one axis, along which only half of the frequencies are stored"
@@ -45,18 +45,18 @@ def _transformed(x: Any, plan: Sequence[tuple[int, Any]], inverse: bool) -> Any:
 @version("DFT", 7, of=ops.dft)
 def dft(data: Array, axes: Static, signal_size: Static = None) -> Array:
     """The last axis holds the real and the imaginary part, and does not count in `axes`."""
-    return _transformed(data, _axes_and_sizes("DFT", data, axes, signal_size, array(data).ndim - 1), False)
+    return _transformed(data, _axes_and_sizes("DFT", axes, signal_size, array(data).ndim - 1), False)
 
 
 @version("IDFT", 7, of=ops.dft)
 def idft(data: Array, axes: Static, signal_size: Static = None) -> Array:
-    return _transformed(data, _axes_and_sizes("IDFT", data, axes, signal_size, array(data).ndim - 1), True)
+    return _transformed(data, _axes_and_sizes("IDFT", axes, signal_size, array(data).ndim - 1), True)
 
 
 @version("RDFT", 9, of=ops.dft)
 def rdft(data: Array, axes: Static, signal_size: Static = None) -> Array:
     """Transforms real data. Along the last of `axes` the result has one half, as the other half is its conjugate."""
-    *before, (axis, length) = _some_axes("RDFT", data, axes, signal_size, array(data).ndim)
+    *before, (axis, length) = _some_axes("RDFT", axes, signal_size, array(data).ndim)
     half = ops.dft(ops.unsqueeze(data, (-1,)), length, axis, onesided=1)
     return _transformed(half, before, False)
 
@@ -64,7 +64,7 @@ def rdft(data: Array, axes: Static, signal_size: Static = None) -> Array:
 @version("IRDFT", 9, of=ops.dft)
 def irdft(data: Array, axes: Static, signal_size: Static = None) -> Array:
     """The inverse of RDFT. The data has one half of the last of `axes`; the result is even there, or `signal_size`."""
-    *before, (axis, length) = _some_axes("IRDFT", data, axes, signal_size, array(data).ndim - 1)
+    *before, (axis, length) = _some_axes("IRDFT", axes, signal_size, array(data).ndim - 1)
     x = array(_transformed(data, before, True))
     count = 2 * (x.shape[axis] - 1) if length is None else length
     kept, size = count // 2 + 1, x.shape[axis]
@@ -94,19 +94,18 @@ def stft(signal: Array, window: Array, frame_size: Static, frame_step: Static, *
 
 
 @version("Col2Im", 15, of=ops.col2im)
+@like(ops.col2im, without=["pads"])
 def col2im(
     data: Array,
     output_size: Static,
     kernel_size: Static,
     *,
-    strides: Sequence[int],
-    dilations: Sequence[int],
     pads_begin: Sequence[int],
     pads_end: Sequence[int],
+    **attributes: Any,
 ) -> Array:
     """Takes data with or without a batch axis."""
     x = array(data)
     batched = x if x.ndim == 3 else ops.unsqueeze(x, (0,))
-    pads = (*pads_begin, *pads_end)
-    image = ops.col2im(batched, output_size, kernel_size, dilations=dilations, pads=pads, strides=strides)
+    image = ops.col2im(batched, output_size, kernel_size, pads=(*pads_begin, *pads_end), **attributes)
     return image if x.ndim == 3 else ops.squeeze(image, (0,))

@@ -7,12 +7,13 @@ from typing import Any, TypeVar, cast
 import jax.numpy as jnp
 import numpy as np
 
-from jaxops.dtypes import is_string
+from jaxops.dtypes import as_traced, is_float, is_string
 from jaxops.memory import bounded_operands
 from jaxops.opaque import ChosenStrings
 from jaxops.static import StaticValue, Tracer
 
 F = TypeVar("F", bound=Callable[..., Any])
+_NONE = StaticValue(np.array([], object))
 
 
 def moves_strings(*positions: int) -> Callable[[F], F]:
@@ -52,6 +53,41 @@ def compares_strings(fn: F) -> F:
     return cast(F, run)
 
 
+def maps_strings(fn: F) -> F:
+    """Marks an operator that maps each element of its first operand by itself, so that it maps the strings among which
+    traced numbers choose, and the numbers choose among the results.
+
+    An index out of range, which has no string, gives NaN, -1 or False, and an error where the result is a string.
+    """
+
+    @functools.wraps(fn)
+    def run(x: Any, **attributes: Any) -> Any:
+        if not isinstance(x, ChosenStrings) or not _is_traced(x):
+            return fn(x, **attributes)
+        results = fn(x.items.value, **attributes)
+        if is_string(results):
+            return ChosenStrings(x.array, StaticValue(results))
+        table = as_traced(results)
+        fill = np.nan if is_float(table.dtype) else False if table.dtype == bool else -1
+        inside = (x.array >= 0) & (x.array < len(results))
+        place = jnp.where(inside, x.array, jnp.full_like(x.array, len(results)))
+        return jnp.append(table, jnp.asarray(fill).astype(table.dtype))[place]
+
+    return cast(F, run)
+
+
+def appended_strings(value: Any, strings: list[str]) -> ChosenStrings:
+    """Strings as positions in a list that several values share, to which theirs are appended.
+
+    The result has no strings of its own: values with the same list may take each other's place.
+    """
+    own = value if isinstance(value, ChosenStrings) else ChosenStrings.all_of(np.asarray(value, object))
+    count, before = len(own.items.value), len(strings)
+    strings += own.items.value.tolist()
+    inside = (own.array >= 0) & (own.array < count)
+    return ChosenStrings(jnp.where(inside, own.array + before, jnp.full_like(own.array, -1)), _NONE)
+
+
 def _is_traced(value: Any) -> bool:
     if type(value) in (list, tuple):
         return any(map(_is_traced, value))
@@ -64,7 +100,7 @@ def _as_numbers(operands: Sequence[Any]) -> tuple[list[Any], StaticValue | None]
     operands: arrays, and lists of arrays. Returns them and None unless all of them hold strings.
     """
     arrays = [x for operand in operands for x in (operand if type(operand) in (list, tuple) else (operand,))]
-    if not arrays or not all(map(_holds_strings, arrays)):
+    if not arrays or not all(map(holds_strings, arrays)):
         return list(operands), None
     if len(arrays) == 1 and isinstance(arrays[0], ChosenStrings):
         numbers, strings = [arrays[0].array], arrays[0].items
@@ -84,7 +120,8 @@ def _as_numbers(operands: Sequence[Any]) -> tuple[list[Any], StaticValue | None]
     return [[next(left) for _ in x] if type(x) in (list, tuple) else next(left) for x in operands], strings
 
 
-def _holds_strings(value: Any) -> bool:
+def holds_strings(value: Any) -> bool:
+    """Returns True for strings, static ones or chosen ones."""
     return isinstance(value, ChosenStrings | str) or (isinstance(value, np.ndarray) and is_string(value))
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.dtypes import SUB_BYTE, as_traced, is_float, number, type_name, unify
+from jaxops.dtypes import SUB_BYTE, TYPES_OF_SIZES, as_traced, is_float, number, type_name, unify
 from jaxops.errors import DTypeError, SignatureError
 from jaxops.memory import bounded, bounded_operands
 from jaxops.ops.common.result_sizes import assert_sizes
@@ -79,8 +79,14 @@ def symbolic(*arrays: Any) -> bool:
 
 
 def traced_if_symbolic(*arrays: Array) -> tuple[Any, ...]:
-    """Operands of an operator that cannot compute with symbolic sizes: if one holds any, all become JAX arrays."""
-    return tuple(map(as_traced, arrays)) if any(map(is_symbolic, arrays)) else arrays
+    """Operands of an operator that cannot compute with symbolic sizes: if one holds any, all become JAX arrays.
+
+    The sizes, whose integer type is open, get the type of the other operands.
+    """
+    if not symbolic(*arrays):
+        return arrays
+    dtype = next((a.dtype for a in arrays if not is_symbolic(a) and a.dtype in TYPES_OF_SIZES), None)
+    return tuple(as_traced(a, dtype) if is_symbolic(a) else as_traced(a) for a in arrays)
 
 
 def traced_operands(values: Sequence[Any], kind: str) -> tuple[jax.Array, ...]:
@@ -93,8 +99,9 @@ def pair(kind: str, a: Array, b: Array) -> tuple[Array, ...]:
 
     With the kind "integer", operands that hold symbolic sizes become JAX arrays.
     """
+    if kind == "integer" and symbolic(a, b):
+        a, b = traced_if_symbolic(array(a), array(b))
     arrays = operands((a, b))
-    arrays = traced_if_symbolic(*arrays) if kind == "integer" else arrays
     require(kind, *arrays)
     return arrays
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import Annotated, Any, TypeAlias
 
 import jax
@@ -38,8 +38,8 @@ from jaxops.signature import Static, Subgraph, operator
 from jaxops.static import CUTTABLE, UNKNOWN, Dim, FromSizes, Tracer, Undecided, is_symbolic, traced_once, tracing
 
 _TRUE = np.array(True)
-# Above this number of iterations, a loop whose state grows runs step by step, outside of the program, where the program
-# may be cut (`CUTTABLE`). Elsewhere it is unrolled.
+# A loop whose state grows is unrolled. With more iterations than this, and if the program may be cut (`CUTTABLE`), it
+# runs step by step outside of the program instead.
 _UNROLLED = 8
 _LIMIT = "the condition that body returns"
 
@@ -97,8 +97,9 @@ def loop(
 
     keep = True if cond is None else condition("`cond`", cond)
     declared = getattr(body, "outputs", ())[1 + len(state) :]
+    types = [value.dtype for value in getattr(body, "inputs", ())[2:]]
     bound = None if size is None else integer("size", size, least=1)
-    job = _Loop(_count(m), keep, cond is not None, state, step, declared, bound, getattr(body, "node", ""))
+    job = _Loop(_count(m), keep, cond is not None, state, step, types, declared, bound, getattr(body, "node", ""))
     growing = [k for k, value in enumerate(state) if isinstance(value, list)] if is_symbolic(job.count) else []
     return _collecting(job, growing) if growing else job.run()
 
@@ -200,6 +201,7 @@ class _Loop:
     conditional: bool  # whether the condition can end the loop
     state: list[Any]
     step: Callable[[Any, Any, Sequence[Any]], Any]
+    types: Sequence[Any]  # the element types of the state, where a model says them
     declared: Sequence[Any]  # the types and shapes of the scan outputs, where a model says them
     size: int | None  # the largest number of iterations, if data decide how many there are
     node: str  # its name, in a model
@@ -357,7 +359,8 @@ class _Loop:
         return (*state, *scans)
 
     def start(self) -> tuple[Any, list[Any]]:
-        return _flag(self.keep), [carried(value) for value in self.state]
+        values = zip_longest(self.state, self.types[: len(self.state)])
+        return _flag(self.keep), [carried(value, dtype) for value, dtype in values]
 
 
 def _flag(value: Any) -> jax.Array:

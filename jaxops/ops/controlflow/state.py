@@ -1,6 +1,7 @@
 """Functions that branches and loops share, on conditions and on values that enter and leave a body."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import jax
@@ -8,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.dtypes import as_traced, is_string, widened
+from jaxops.dtypes import TYPES_OF_SIZES, as_traced, is_string, widened
 from jaxops.errors import DTypeError, ShapeError, describe
 from jaxops.lazy_sequences import GrowingSequence, SplitSequence
-from jaxops.static import Array, Tracer, array
+from jaxops.static import Array, Tracer, array, is_symbolic
 
 
 def condition(operand: str, value: Any) -> bool | jax.Array:
@@ -37,11 +38,15 @@ def has_strings(values: Any) -> bool:
     return any(isinstance(leaf, np.ndarray) and is_string(leaf) for leaf in jax.tree.leaves(values))
 
 
-def carried(value: Any) -> Any:
-    """A value for `lax.cond`, `lax.scan` and `lax.while_loop`: its arrays become JAX arrays."""
+def carried(value: Any, dtype: Any = None) -> Any:
+    """A value for `lax.cond`, `lax.scan` and `lax.while_loop`: its arrays become JAX arrays.
+
+    dtype: of symbolic sizes, which have no type of their own; None for int64.
+    """
     if isinstance(value, GrowingSequence):
         raise value.problem("a branch or an inner loop cannot carry this sequence")
-    return jax.tree.map(as_traced, value_of(value))
+    of_sizes = dtype if dtype in TYPES_OF_SIZES else None
+    return jax.tree.map(lambda x: as_traced(x, of_sizes if is_symbolic(x) else None), value_of(value))
 
 
 def value_text(value: Any) -> str:
@@ -61,7 +66,7 @@ def difference(a: Any, b: Any) -> type[DTypeError] | type[ShapeError] | None:
 
 def same_state(before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
     """The state after an iteration, as JAX arrays; raises if its types or shapes differ from the state before."""
-    new_state = [carried(value) for value in after]
+    new_state = [carried(new, getattr(old, "dtype", None)) for old, new in zip_longest(before, after)]
     for k, (old, new) in enumerate(zip(before, new_state, strict=True)):
         kind = difference(old, new)
         if kind:

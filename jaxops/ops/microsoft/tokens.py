@@ -127,15 +127,15 @@ def tokenizer(
     least = integer("mincharnum", mincharnum, least=1)
     if texts.size == 0:
         return texts.astype(object)
-    rows = [_tokens(str(text), least, separators, tokenexp) for text in texts.flat]
-    if not any(rows):
+    tokens = {text: _tokens(str(text), least, separators, tokenexp) for text in set(texts.flat)}
+    if not any(tokens.values()):
         return np.empty((*texts.shape, 0), object)
-    if flag("mark", mark):
-        rows = [["\x02", *row, "\x03"] for row in rows]
-    most = max(map(len, rows))
+    ends = (["\x02"], ["\x03"]) if flag("mark", mark) else ([], [])
+    most = max(map(len, tokens.values())) + 2 * len(ends[0])
     bounded_like((*texts.shape, most), texts, object)
-    table = np.full((len(rows), most), pad_value, object)
-    for line, row in zip(table, rows, strict=True):
+    table = np.full((texts.size, most), pad_value, object)
+    for line, text in zip(table, texts.flat, strict=True):
+        row = [*ends[0], *tokens[text], *ends[1]]
         line[: len(row)] = row
     return table.reshape(*texts.shape, -1)
 

@@ -14,6 +14,7 @@ from jaxops.attributes import flag, ints
 from jaxops.dtypes import as_traced, canonical, converted, is_float, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, amount, describe
 from jaxops.opaque import ChosenStrings
+from jaxops.ops.common.chosen_strings import maps_strings
 from jaxops.ops.common.elementwise import require
 from jaxops.signature import Traits, operator
 from jaxops.static import Array, Ints, array, is_symbolic, jit_if_concrete, known
@@ -25,6 +26,7 @@ _MOST_GAPS = 4
 
 
 @operator(differentiable=False)
+@maps_strings
 def label_encoder(
     x: Array,
     *,
@@ -43,8 +45,8 @@ def label_encoder(
 ) -> Array:
     """Replaces each element that equals a key by the value of that key, and every other element by the default.
 
-    x: any shape, in the dtype of the keys; strings are static. Returns the shape of x, in the dtype of the values;
-    strings for traced elements are NumPy strings outside `jit`, and `ChosenStrings` inside.
+    x: any shape, in the dtype of the keys; strings are static, or chosen by traced numbers. Returns the shape of x, in
+    the dtype of the values; strings for traced elements are NumPy strings outside `jit`, and `ChosenStrings` inside.
     keys_…, values_…: static, one of each, of one length; a tensor is 1-D, of any dtype; int64s are int64, floats
     float32. A NaN key matches every NaN. Of equal keys the last one counts, as the standard says from
     version 4 on (onnxruntime takes the first). With x64 off, keys that do not fit the 32-bit type match nothing.

@@ -12,6 +12,7 @@ import numpy as np
 from jaxops.attributes import integer, one_of
 from jaxops.dtypes import as_traced, canonical, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError
+from jaxops.memory import bounded
 from jaxops.opaque import ZippedMaps
 from jaxops.ops.ml.scores import class_labels, rows
 from jaxops.signature import Traits, operator
@@ -113,6 +114,7 @@ def _placed(values: Array, positions: list[int], size: int, missing: str) -> Any
     """A vector with the values at these positions, and `missing` or 0 elsewhere."""
     if isinstance(values, jax.Array):
         return jnp.zeros(size, values.dtype).at[np.array(positions, np.int32)].set(values)
+    bounded((size,), values.itemsize)
     vector = np.full(size, missing, object) if values.dtype == object else np.zeros(size, values.dtype)
     vector[positions] = values
     return vector

@@ -14,6 +14,7 @@ from jax import lax
 
 from jaxops.dtypes import canonical, is_float
 from jaxops.errors import ArgumentError
+from jaxops.memory import bounded
 from jaxops.ops.common.words import from_words
 from jaxops.ops.ml.vote_sums import at, vote_sum
 from jaxops.shapes.ml import trees as sizes_of
@@ -244,6 +245,7 @@ def combined(trees: Trees, votes: Votes, x: jax.Array, targets: int, how: str) -
     wide = np.float64 in (x.dtype, votes.weights.dtype)
     dtype = canonical(np.float64 if wide else np.float32)
     start, ufunc = {"MIN": (np.inf, np.minimum), "MAX": (-np.inf, np.maximum)}.get(how, (0, np.add))
+    bounded((max(trees.leaves, len(trees.roots)), targets), dtype.itemsize, "the table of leaves and targets")
     weights = np.full((trees.leaves, targets), start, dtype)
     ufunc.at(weights, (votes.leaves, votes.targets), votes.weights.astype(dtype))
     voting = np.zeros((trees.leaves, targets), bool)

@@ -20,6 +20,9 @@ from jaxops.shapes.nn.windows import Options
 from jaxops.signature import StaticInts, operator
 from jaxops.static import Array, Ints, Sizes, jit_if_concrete
 
+# More rows than this are added by a scatter.
+_MOST_ROWS = 512
+
 
 @operator(grows=True)
 def col2im(
@@ -63,15 +66,37 @@ def _col2im(x: Any, image: Sizes, block: Sizes, window_options: Options) -> Any:
         # goes to the end.
         step, dilation, (low, high) = windows.strides[axis], windows.dilations[axis], windows.pads[axis]
         length, array_axis = image[axis] + low + high, 1 + rank - axis
-        total: Any = None
-        for k in range(block[axis]):
-            row = lax.index_in_dim(y, k, 2, keepdims=False)
-            after = length - k * dilation - (windows.sizes[axis] - 1) * step - 1
-            config = [(k * dilation, after, step - 1) if a == array_axis else (0, 0, 0) for a in range(row.ndim)]
-            padded = lax.pad(row, jnp.zeros((), row.dtype), config)
-            total = padded if total is None else total + padded
+        # If there are fewer blocks than elements in one, the rows are the blocks, and the elements are spread.
+        if isinstance(windows.sizes[axis], int) and windows.sizes[axis] < block[axis]:
+            y, step, dilation = jnp.swapaxes(y, 2, array_axis + 1), dilation, step
+        if y.shape[2] > _MOST_ROWS:
+            total = _scattered(y, array_axis, length, step, dilation)
+        else:
+            total = _sum_of_rows(y, array_axis, length, step, dilation)
         y = jnp.moveaxis(lax.slice_in_dim(total, low, length - high, axis=array_axis), array_axis, -1)
     return assert_sizes(lax.convert_element_type(y, x.dtype), sizes, x.dtype)
+
+
+def _sum_of_rows(y: Any, axis: int, length: Any, step: int, dilation: int) -> Any:
+    """Sums the entries of axis 2 where they belong in an axis of `length`: the k-th one begins at k · dilation, and its
+    elements along `axis` are `step` apart.
+    """
+    total: Any = None
+    for k in range(y.shape[2]):
+        row = lax.index_in_dim(y, k, 2, keepdims=False)
+        after = length - k * dilation - (row.shape[axis] - 1) * step - 1
+        config = [(k * dilation, after, step - 1) if a == axis else (0, 0, 0) for a in range(row.ndim)]
+        padded = lax.pad(row, jnp.zeros((), row.dtype), config)
+        total = padded if total is None else total + padded
+    return total
+
+
+def _scattered(y: Any, axis: int, length: Any, step: int, dilation: int) -> Any:
+    """`_sum_of_rows` as one operation, for many rows: a program of thousands takes minutes to compile."""
+    y = jnp.moveaxis(y, axis + 1, 3)
+    place = lax.iota(np.int32, y.shape[2])[:, None] * dilation + lax.iota(np.int32, y.shape[3])[None] * step
+    total = jnp.zeros((*y.shape[:2], length, *y.shape[4:]), y.dtype).at[:, :, place].add(y)
+    return jnp.moveaxis(total, 2, axis)
 
 
 def max_unpool(

@@ -19,6 +19,7 @@ from jaxops.kernels.convolution.window_slices import padded
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
 from jaxops.kernels.xla_workarounds import with_nans
+from jaxops.memory import bounded
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.static import Dim, Ints, Sizes
@@ -156,6 +157,8 @@ def _count(size: Dim, windows: Windows, axis: int, include_pad: bool) -> Any:
     number, step, dilation = windows.sizes[axis], windows.strides[axis], windows.dilations[axis]
     is_static_size = all(isinstance(d, int) for d in (number, low, high))
     xp: Any = np if is_static_size else jnp
+    if is_static_size:
+        bounded((number,), np.dtype(np.int64).itemsize, "the counts of elements")
     first: Any = np.arange(number) if is_static_size else lax.iota(np.int32, number)
     if not is_static_size:
         low, high = (jnp.asarray(d, np.int32) for d in (low, high))

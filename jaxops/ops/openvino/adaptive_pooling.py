@@ -2,6 +2,7 @@
 
 __all__ = ["adaptive_avg_pool", "adaptive_max_pool"]
 
+import math
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from jax import lax
 from jaxops.attributes import ints
 from jaxops.dtypes import accumulation_type, canonical, floating
 from jaxops.errors import ShapeError, SizeError, shape_text
+from jaxops.memory import bounded
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.ops.openvino.suppression import index_type
 from jaxops.shapes.tensor.indexing import check_inhabited
@@ -93,6 +95,8 @@ def _adaptive_avg_pool(x: jax.Array, counts: Sizes) -> jax.Array:
 def _adaptive_max_pool(x: jax.Array, counts: Sizes) -> tuple[Any, Any]:
     sizes = (*x.shape[:2], *counts)
     bounded_like(sizes, x)
+    for count in (math.prod(x.shape[2:]), *(sum(pair) for pair in zip(counts, x.shape[2:], strict=True))):
+        bounded((count,), np.dtype(np.int64).itemsize, "the list of indices")
     spatial = x.shape[2:]
     flat = np.arange(int(np.prod(spatial))).astype(canonical(np.int64)).reshape(1, 1, *spatial)
     pairs = x, jnp.broadcast_to(flat, x.shape)

@@ -25,6 +25,7 @@ from jaxops.ops.common.elementwise import require
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts, rows_that_begin, unbounded
 from jaxops.ops.openvino.suppression import resized
 from jaxops.shapes.arithmetic import must_fit
+from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.signature import DataSize, SizesResult, Static, Traits, Weight, operator
 from jaxops.static import Array, Tracer, jit_if_concrete
 
@@ -157,6 +158,8 @@ def _options(table: Any, rows: Any, default_index: Any, weights: Any, reduction:
     if default is not None:
         must_fit("default_index", default.shape, (), (1,))
         default = default.reshape(())
+    # With a default, a segment without an index reads a row, too.
+    check_inhabited("`emb_table`", table.shape, (0,), rows.shape if default is None else ())
     return default, weights
 
 

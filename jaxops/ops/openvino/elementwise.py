@@ -15,7 +15,7 @@ from jaxops.dtypes import accumulation_type, as_traced, canonical, floating, flo
 from jaxops.errors import DTypeError, ShapeError, describe
 from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.common.result_sizes import assert_sizes
-from jaxops.ops.quantization.straight_through import rounded
+from jaxops.ops.quantization.straight_through_estimator import rounded
 from jaxops.shapes.arithmetic import must_agree
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.signature import ElementType, operator

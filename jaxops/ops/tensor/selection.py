@@ -151,7 +151,8 @@ def nonzero(x: Array, *, size: Static = None) -> Array:
         if not values.ndim:
             indices = np.zeros((0, int(bool(values))), np.int64)
         else:
-            indices = np.stack(np.nonzero(values)).astype(np.int64)
+            bounded_like((values.ndim, np.count_nonzero(values)), values, np.int64)
+            indices = np.stack(np.nonzero(values)).astype(np.int64, copy=False)
         return indices if isinstance(x, np.ndarray) else as_traced(indices)
     count = _count(size)
     bounded_like((max(x.ndim, 1), count), x, np.int64)
@@ -211,6 +212,7 @@ def unique(
             f"the order of {describe(x)} depends on the value of a symbolic size; give `size` to decide it "
             f"when the program runs"
         )
+    bounded_like((3, x.size if along is None else x.shape[along]), x, np.int64, "its three lists of indices")
     y, first, inverse, counts = _unique(np.asarray(x), along)
     inverse = inverse.reshape(-1)
     if not ascending:

@@ -29,14 +29,7 @@ def _strings(operand: str, value: Any) -> np.ndarray:
     bounded_operands((values,))
     if not isinstance(values, np.ndarray) or not all(isinstance(item, str) for item in values.flat):
         raise DTypeError(f"`{operand}` must be strings, in a NumPy array, but is {describe(values)}")
-    return values.astype(object)
-
-
-def _each(fn: Any, values: np.ndarray, dtype: Any = object) -> np.ndarray:
-    results = np.empty(values.shape, dtype)
-    for index, item in np.ndenumerate(values):
-        results[index] = fn(item)
-    return results
+    return values.astype(object, copy=False)
 
 
 def string_concat(x: Any, y: Any) -> np.ndarray:
@@ -73,16 +66,17 @@ def string_split(x: Any, *, delimiter: str | None = None, maxsplit: int | None =
     """
     values = _strings("x", x)
     limit = -1 if maxsplit is None else integer("maxsplit", maxsplit)
+    # Once for each distinct string, of which a broadcast has few.
     if delimiter:
-        pieces = [item.split(delimiter, limit) if item else [] for item in values.flat]
+        cut = {item: item.split(delimiter, limit) if item else [] for item in set(values.flat)}
     else:
-        pieces = [item.strip().split(None, limit) for item in values.flat]
-    most = max(map(len, pieces), default=0)
+        cut = {item: item.strip().split(None, limit) for item in set(values.flat)}
+    most = max(map(len, cut.values()), default=0)
     bounded_like((*values.shape, most), values)
-    table = np.full((len(pieces), most), "", object)
-    for row, items in zip(table, pieces, strict=True):
-        row[: len(items)] = items
-    counts = np.array([len(items) for items in pieces], np.int64)
+    table = np.full((values.size, most), "", object)
+    for row, item in zip(table, values.flat, strict=True):
+        row[: len(cut[item])] = cut[item]
+    counts = np.array([len(cut[item]) for item in values.flat], np.int64)
     return table.reshape(*values.shape, most), counts.reshape(values.shape)
 
 
@@ -135,7 +129,9 @@ def string_normalizer(
     cases = _cases(locale)
     same = str if flag("is_case_sensitive", is_case_sensitive) else cases["LOWER"]
     dropped = {same(word) for word in stopwords}
-    remaining = [cases[case_change_action](item) for item in values.flat if same(item) not in dropped]
+    # Once for each distinct string: equal strings, of which a broadcast has many, then share one object.
+    changed = {item: cases[case_change_action](item) for item in set(values.flat) if same(item) not in dropped}
+    remaining = [changed[item] for item in values.flat if item in changed]
     return np.array(remaining or [""], object).reshape((1, -1) if values.ndim == 2 else (-1,))
 
 
@@ -155,4 +151,5 @@ def regex_full_match(x: Any, *, pattern: str | None = None) -> np.ndarray:
     if pattern is None:
         raise SignatureError("`pattern` is missing")
     matches = compiled("pattern", pattern).fullmatch
-    return _each(lambda item: matches(encoded(item)) is not None, values, bool)
+    matched = {item: matches(encoded(item)) is not None for item in set(values.flat)}
+    return np.array([matched[item] for item in values.flat], bool).reshape(values.shape)

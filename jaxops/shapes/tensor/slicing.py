@@ -1,8 +1,10 @@
 """Sizes of a slice."""
 
-from jaxops.errors import ArgumentError, SizeError
-from jaxops.shapes.arithmetic import at_least, ceiled, larger, smaller
+from jaxops.errors import ArgumentError, SizeError, symbols_in
+from jaxops.jax_internals import is_counted
+from jaxops.shapes.arithmetic import at_least, ceiled, equal, greater, larger, smaller
 from jaxops.static import LIMITING, Dim, Undecided, is_symbolic
+from jaxops.symbolic import at_zero
 
 _BILLION = 10**9
 
@@ -50,8 +52,8 @@ def _limit(size: Dim, *bounds: Dim) -> None:
 def _one(count: Dim) -> Dim:
     """Returns a number of elements, as the integer 1 if it is 1. TensorFlow writes x[i] as a slice with a huge step."""
     try:
-        return 1 if count <= 1 and count >= 1 else count
-    except Undecided:
+        return 1 if equal(count, 1) else count
+    except SizeError:
         return count
 
 
@@ -74,5 +76,20 @@ def _never_positive(bound: Dim) -> bool:
 def _clamp(size: Dim, bound: Dim, low: Dim, high: Dim) -> Dim:
     if isinstance(bound, int) and not isinstance(size, int) and abs(bound) >= 2**31 - 1:
         return high if bound > 0 else low
-    bound = bound + size if bound < 0 else bound
+    bound = bound + size if _is_negative(bound, size) else bound
     return smaller(larger(bound, low), high)
+
+
+def _is_negative(bound: Dim, size: Dim) -> bool:
+    """Returns whether a bound counts from the end of an axis.
+
+    n - 1 does so for n = 0 alone, and -n for all other n. That makes no difference to an axis that is empty then.
+    """
+    symbols = symbols_in(bound)
+    is_empty = len(symbols) == 1 and symbols_in(size) == symbols and at_zero(size) == 0
+    if is_counted(bound) and not is_empty:
+        try:
+            return greater(0, bound)
+        except SizeError as error:
+            raise Undecided(str(error)) from error
+    return bool(bound < 0)

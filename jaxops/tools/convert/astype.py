@@ -36,11 +36,22 @@ class Converting(WrappedOperator):
 
     wide: whether it computes in float32. ends: whether its outputs are outputs of the model, which get the narrow type;
     a static one that another node reads keeps its own. last: whether no node reads its outputs.
+    count, copied: the number of its outputs, and the positions of those that follow once more in the narrow type, for
+    the model to return.
     """
 
-    def __init__(self, inner: Any, dtype: np.dtype, wide: bool, ends: bool = False, last: bool = False) -> None:
+    def __init__(
+        self,
+        inner: Any,
+        dtype: np.dtype,
+        wide: bool,
+        ends: bool = False,
+        last: bool = False,
+        count: int = 0,
+        copied: tuple[int, ...] = (),
+    ) -> None:
         super().__init__(inner)
-        self.dtype, self.wide, self.ends, self.last = dtype, wide, ends, last
+        self.dtype, self.wide, self.ends, self.last, self.count, self.copied = dtype, wide, ends, last, count, copied
 
     @property
     def label(self) -> str:
@@ -64,7 +75,10 @@ class Converting(WrappedOperator):
             name: self._subgraph(value) if name in self.subgraphs else value for name, value in attributes.items()
         }
         operands = self.converted(inputs, lambda x: isinstance(x, jax.Array), as_type)
-        outputs = self.inner.call(operands, converted_attributes, n_outputs=n_outputs, rng=rng)
+        own = min(n_outputs, self.count) if self.copied else n_outputs
+        outputs = self.inner.call(operands, converted_attributes, n_outputs=own, rng=rng)
+        if own < n_outputs:
+            return (*outputs[:own], *(as_type(outputs[k], self.dtype) for k in self.copied))
         if not self.ends:
             return outputs
         return jax.tree.map(lambda y: (as_type if self.last else _traced_as)(y, self.dtype), tuple(outputs))
@@ -146,12 +160,14 @@ class _Walk:
             self.exact.update(graph.params[name] for node in exact for name in node.inputs if name in graph.params)
             wide = exact | _spelled_out(graph) if self.keep is None else exact
             read = frozenset(name for node in graph.nodes for name in (*node.inputs, *_captured(node)))
-            nodes = tuple(self._node(node, node in wide, ends, read) for node in graph.nodes)
-            returned = ends - read
+            names = _names_for_readers(graph, ends & read)
+            nodes = tuple(_reading(self._node(node, node in wide, ends, read, names), names) for node in graph.nodes)
+            static = {names[k]: v for k, v in graph.static.items() if k in names}
+            static |= {k: as_type(v, self.dtype) if k in ends else v for k, v in graph.static.items()}
             values = {
                 "inputs": tuple(self.value(v) for v in graph.inputs),
                 "outputs": tuple(self.value(v) for v in graph.outputs),
-                "static": {k: as_type(v, self.dtype) if k in returned else v for k, v in graph.static.items()},
+                "static": static,
             }
             self._done[graph] = dataclasses.replace(graph, nodes=nodes, **values)
         return self._done[graph]
@@ -161,8 +177,15 @@ class _Walk:
             return value
         return dataclasses.replace(value, dtype=self.dtype)
 
-    def _node(self, node: Node, wide: bool, ends: frozenset[str], read: frozenset[str]) -> Node:
-        operator = node.operator.inner if isinstance(node.operator, Converting) else node.operator
+    def _node(
+        self, node: Node, wide: bool, ends: frozenset[str], read: frozenset[str], names: Mapping[str, str]
+    ) -> Node:
+        operator, outputs, count, copied = node.operator, node.outputs, 0, ()
+        if isinstance(operator, Converting):
+            operator, count, copied = operator.inner, operator.count, operator.copied
+        if not names.keys().isdisjoint(outputs):
+            count, copied = len(outputs), tuple(k for k, name in enumerate(outputs) if name in ends)
+            outputs = (*(names.get(name, name) for name in outputs), *(outputs[k] for k in copied))
         if self.keep is None:
             wide = wide or operator.traits.precision == "float32"
         else:
@@ -174,11 +197,53 @@ class _Walk:
         return dataclasses.replace(
             node,
             operator=Converting(
-                operator, self.dtype, wide, bool(ends.intersection(node.outputs)), read.isdisjoint(node.outputs)
+                operator,
+                self.dtype,
+                wide,
+                bool(ends.intersection(node.outputs)),
+                read.isdisjoint(node.outputs),
+                count,
+                copied,
             ),
+            outputs=outputs,
             attributes={**node.attributes, **inner},
             body=body,
         )
+
+
+def _names_for_readers(graph: Graph, returned: frozenset[str]) -> dict[str, str]:
+    """New names for values that may be static: those that nodes read, and that keep their type, while the model returns
+    the narrow one. returned: the outputs of the model that its nodes read.
+    """
+    formals = {value.name for value in graph.inputs}
+    values = {name for name in graph.static if name in returned and name not in formals}
+    for node in graph.nodes:
+        repeated = isinstance(node.operator, Converting) and node.operator.copied
+        if node.operator.foldable and node.body is None and not repeated and not returned.isdisjoint(node.outputs):
+            values.update(name for name in node.outputs if name in graph.output_names)
+    names: dict[str, str] = {}
+    for name in sorted(values):
+        names[name] = f"{name} (as read)"
+        while names[name] in graph.defined:
+            names[name] += "'"
+    return names
+
+
+def _reading(node: Node, names: Mapping[str, str]) -> Node:
+    """A node that reads values by other names, in its subgraphs too."""
+    if names.keys().isdisjoint(node.uses()):
+        return node
+    inner = {key: _capturing(graph, names) for key, graph in node.subgraphs.items()}
+    inputs = tuple(names.get(name, name) for name in node.inputs)
+    return dataclasses.replace(node, inputs=inputs, attributes={**node.attributes, **inner})
+
+
+def _capturing(graph: Graph, names: Mapping[str, str]) -> Graph:
+    captured = {name: names[name] for name in graph.captures if name in names}
+    if not captured:
+        return graph
+    outputs = tuple(dataclasses.replace(v, name=captured.get(v.name, v.name)) for v in graph.outputs)
+    return dataclasses.replace(graph, nodes=tuple(_reading(n, captured) for n in graph.nodes), outputs=outputs)
 
 
 def _captured(node: Node) -> set[str]:

@@ -9,20 +9,28 @@ import jax
 from jax.export import Exported, default_export_platform
 
 from jaxops.dtypes import canonical
-from jaxops.errors import ArgumentError, JaxopsError, SizeError, StaticError, UnsupportedError, symbols_in
+from jaxops.errors import (
+    ArgumentError,
+    JaxopsError,
+    SizeError,
+    StaticError,
+    TooLargeError,
+    UnsupportedError,
+    symbols_in,
+)
 from jaxops.graph import declared_sizes as names_of
 from jaxops.graph.interpreter import SIZE_CONSTRAINTS, open_question
 from jaxops.graph.nodes import Tensor, Value
+from jaxops.jax_internals import lowered_equation, terms
 from jaxops.ops.common.randomness import MissingKeyError
 from jaxops.progress import say
-from jaxops.static import LIMITING, Undecided, is_symbolic, jaxpr_as_fun, lowered
-from jaxops.tools.export.size_limits import Limits
-from jaxops.tools.export.solving import two_uses
-from jaxops.tools.export.table_limits import check_tables
+from jaxops.static import LIMITING, Undecided, is_symbolic, jaxpr_as_fun
+from jaxops.tools.export.limits.learned import Limits
+from jaxops.tools.export.limits.solving import two_uses
+from jaxops.tools.export.limits.tables import check_tables
 
 # JAX accepts any other name, such as "gpu", without an error, but then no device runs the program.
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
-_MULTIPLE = re.compile(r"(\d+)\*[A-Za-z_]\w*")
 _COMPARISON = re.compile(r"(<=|>=|==|<|>)")
 
 
@@ -119,18 +127,27 @@ def export(
 
 
 def _exported(program: Callable[..., Any], platforms: Sequence[str] | None, specs: Sequence[Any]) -> Exported:
-    """Returns the exported program. Raises SizeError if JAX cannot lower it for symbolic sizes."""
+    """Returns the exported program. Raises SizeError if JAX cannot lower it for symbolic sizes, TooLargeError if it
+    cannot compute with one: a program computes sizes in 32 bits while x64 is off, and JAX recurses through them.
+    """
     try:
         return jax.export.export(jax.jit(program), platforms=platforms)(*specs)
+    except (OverflowError, RecursionError) as error:
+        if isinstance(error, JaxopsError):
+            raise
+        raise TooLargeError(
+            f"export: a symbolic size has numbers beyond 32 bits, or thousands of operations: {error}\n"
+            "  hint    fix sizes with `sizes=`"
+        ) from error
     except (Undecided, NotImplementedError) as error:
         if isinstance(error, JaxopsError):
             raise
-        equation = lowered(error)
+        equation = lowered_equation(error)
         sizes = [] if equation is None else [d for v in equation.invars for d in getattr(v.aval, "shape", ())]
         subject = (
             "export" if equation is None else f"export: {equation.primitive} in '{equation.source_info.name_stack}'"
         )
-        raise open_question(subject, str(error).partition("\n")[0], [d for d in sizes if is_symbolic(d)]) from error
+        raise open_question(subject, error, [d for d in sizes if is_symbolic(d)]) from error
 
 
 def _say_limited(meanings: Mapping[str, str], limits: Limits) -> None:
@@ -145,8 +162,9 @@ def _say_limited(meanings: Mapping[str, str], limits: Limits) -> None:
         if not is_symbolic(size):
             say(f"export: the model fixes the size '{name}' to {size}")
             continue
-        factor = _MULTIPLE.fullmatch(str(size))
-        form = f"a multiple of {factor[1]}" if factor else f"of the form {size}"
+        first, *more = terms(size)
+        multiple = not more and first.number > 1 and str(first.size).isidentifier()
+        form = f"a multiple of {first.number}" if multiple else f"of the form {size}"
         say(f"export: the size '{name}' must be {form}")
 
 

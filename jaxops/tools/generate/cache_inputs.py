@@ -216,3 +216,13 @@ def windows_of(graph: Graph) -> dict[str, int]:
 def _caches(node: Node) -> list[str]:
     function = node.operator.function
     return [name for k, name in enumerate(node.inputs) if name and CACHE in operand_marks(function, k)]
+
+
+def counts_lengths(graph: Graph, caches: Sequence[str]) -> bool:
+    """Returns True if every cache is read by GroupQueryAttention alone, which is causal and takes lengths of rows."""
+    readers = {name: [node for node in graph.nodes if name in node.inputs] for name in caches}
+    return all(
+        nodes
+        and all(node.operator.name == "GroupQueryAttention" and node.attributes.get("causal", 1) for node in nodes)
+        for nodes in readers.values()
+    )

@@ -4,68 +4,37 @@ A model takes the keys and values of p past tokens and returns those of p + n. W
 token would need another program. So the model is traced once with a symbolic p, and runs on caches of a fixed length
 (`jaxops.compiler.padded`), whose content beyond p does not affect the results. This works for any model, whether its
 mask and positions are inputs, are computed from sizes, or do not exist.
+
+Each row of a batch has a p of its own: the step of one row is mapped over the rows (`jax.vmap`). So a row gives what it
+gives alone, whatever the model does with sizes.
 """
 
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxops.attributes import integer
-from jaxops.compiler.padded.growth import check_growth
-from jaxops.compiler.padded.interpreter import run_padded
-from jaxops.compiler.padded.values import Capacity
 from jaxops.dtypes import as_traced, canonical, is_float
-from jaxops.errors import JaxopsError, ModelError, ShapeError, SignatureError, amount
-from jaxops.graph.nodes import Graph, Value
+from jaxops.errors import ModelError, ShapeError, SignatureError, UnsupportedError, amount, describe
+from jaxops.graph.nodes import Value
 from jaxops.progress import progress, step
 from jaxops.runtime.arguments import to_operand
+from jaxops.runtime.auto_axes import under_auto_axes
 from jaxops.runtime.prepared_params import PreparedParams, prepared, run_prepared
 from jaxops.runtime.x64 import in_64_bits, is_on, under_its_x64, x64_on
 from jaxops.signature_errors import errors_of, explained
-from jaxops.static import Dim, Undecided, symbolic_shape
-from jaxops.tools.generate.cache_inputs import Cache, check_batch, find_caches, is_circular, windows_of
-from jaxops.tools.generate.needed_sizes import numbers_needed
-from jaxops.tools.generate.step_inputs import Tokens, dtype_of, filled_input, is_filled, is_mask, rows_of, tokens_input
-from jaxops.tools.generate.table_bounds import reaches
+from jaxops.static import Tracer
+from jaxops.tools.generate.cache_inputs import check_batch, is_circular
+from jaxops.tools.generate.decoder_state import DecoderState, inserted, only_first_tokens
+from jaxops.tools.generate.padded_prompts import alignment, by_rows
+from jaxops.tools.generate.step_inputs import continues_rows, dtype_of, is_filled, rows_of
+from jaxops.tools.generate.step_of_rows import Decodable, StepOfRows
 from jaxops.tools.inspect.overview import Row, overview
 from jaxops.tools.inspect.tables import Report, Table
-
-
-class Decodable(Protocol):
-    """The part of a model that a decoder needs."""
-
-    graph: Graph
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
-    x64: bool
-
-    @property
-    def params(self) -> Mapping[str, Any]:
-        """The parameters, of which a decoder reads the shapes."""
-        ...
-
-    def apply(self, params: Mapping[str, Any], /, *inputs: Any, **named: Any) -> Any:
-        """The pure function."""
-        ...
-
-
-class DecoderState(NamedTuple):
-    """The values that a step takes from the step before it; a pytree of fixed shapes.
-
-    position: int32, the number of tokens so far, padding included. mask: (B, length), the attention mask of a model
-    that takes one, else None. caches: input name → keys or values with room for `length` tokens, zero where unused.
-
-    >>> DecoderState(jnp.int32(3), None, {}).position
-    Array(3, dtype=int32)
-    """
-
-    position: jax.Array
-    mask: jax.Array | None
-    caches: dict[str, jax.Array]
 
 
 class Decoder(Report):
@@ -82,37 +51,31 @@ class Decoder(Report):
     def __init__(self, model: Decodable, cache: Mapping[str, str] | None, length: int) -> None:
         with errors_of("decoder"):
             self.length = integer("length", length, least=1)
-        self.x64, self._model = model.x64, model
-        self._tokens = tokens_input(model.inputs, cache or {})
+        self.x64 = model.x64
+        self._rows = rows = StepOfRows(model, cache, self.length)
+        self._model, self._tokens, self._mask, self._others = model, rows.tokens, rows.mask, rows.others
+        self.caches = rows.caches
         batch = self._tokens.shape[0] if self._tokens.shape else None
-        windows = windows_of(model.graph)
-        self.caches: tuple[Cache, ...] = find_caches(model.inputs, model.outputs, cache, batch, windows)
-        self._in_place = all(c.in_place for c in self.caches)
-        for one in self.caches:
-            if one.in_place:
-                one.shape(1, length)
-        grown = {c.past.name for c in self.caches}
-        other_inputs = [v for v in model.inputs if v.name not in grown and v is not self._tokens]
-        self._mask = next((v for v in other_inputs if is_mask(v)), None)
-        self._rest = tuple(v for v in other_inputs if v is not self._mask)
-        presents = {c.present.name for c in self.caches}
-        self._logits = next((k for k, v in enumerate(model.outputs) if v.name not in presents), -1)
-        if self._logits < 0:
-            raise ModelError("the model has no output beside its caches, so a step would give no logits")
+        self._has_rows = not (isinstance(batch, int) and batch > 1) and all(c.batch is not None for c in self.caches)
         # Otherwise a mask of the caches would have to drop old tokens, too.
         self._endless = self._mask is None and all(is_circular(model.graph, c.past.name) for c in self.caches)
-        self._reaches = False  # whether it is known that `length` tokens have positions
-        self._compiled = jax.jit(self._run)
+
+    @functools.cached_property
+    def _compiled(self) -> Any:
+        return jax.jit(self._run)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_compiled"}
 
     def _table(self) -> Table:
         mask = [] if self._mask is None else [self._mask]
         rows = [Row("in", self._tokens.name, self._tokens.type_text, "the tokens")]
-        for value in (*mask, *self._rest):
+        for value in (*mask, *self._others):
             optional = "optional" if value.kind == "optional" else "to be given at each step"
             note = "filled" if value in mask or is_filled(value) else optional
             rows.append(Row("in", value.name, value.type_text, note))
         rows += [Row("past", c.past.name, c.past.type_text, f"→ {c.present.name}") for c in self.caches]
-        logits, name = self._model.outputs[self._logits], self._model.graph.name or "(unnamed)"
+        logits, name = self._model.outputs[self._rows.logits], self._model.graph.name or "(unnamed)"
         return overview(
             [f"decoder of {name} · {self.length} tokens"], [*rows, Row("out", logits.name, logits.type_text)]
         )
@@ -128,12 +91,12 @@ class Decoder(Report):
 
         >>> import jaxops.onnx
         >>> decoder(jaxops.onnx.load("notebooks/verses.onnx"), length=64).init(batch=2).position
-        Array(0, dtype=int32)
+        Array([0, 0], dtype=int32)
         """
         if past is None:
-            sizes = {c.past.name: c.shape(batch, self.length, self._numbers) for c in self.caches}
+            sizes = {c.past.name: c.shape(batch, self.length, self._rows.numbers) for c in self.caches}
             caches = {c.past.name: jnp.zeros(sizes[c.past.name], dtype_of(c.past)) for c in self.caches}
-            return DecoderState(jnp.zeros((), np.int32), self._first_mask(batch, 0), caches)
+            return DecoderState(jnp.zeros(batch, np.int32), caches)
         names = [c.past.name for c in self.caches]
         wrong = [name for name in (*past, *names) if (name in past) != (name in names)]
         if wrong:
@@ -158,12 +121,48 @@ class Decoder(Report):
                 "  hint    begin with init(batch), and give these tokens as a prompt"
             )
         (count,) = counts
-        return DecoderState(jnp.asarray(count, np.int32), self._first_mask(batch, count), caches)
+        return DecoderState(jnp.full(batch, count, np.int32), caches)
 
-    def _first_mask(self, batch: int, count: int) -> jax.Array | None:
-        if self._mask is None:
-            return None
-        return jnp.zeros((batch, self.length), dtype_of(self._mask)).at[:, :count].set(1)
+    def insert(self, state: DecoderState, rows: Any, other: DecoderState) -> DecoderState:
+        """Returns `state` with the rows of another state in place of some, so that a finished row makes room.
+
+        rows: integers (R,), where each of the R rows of `other` goes. A row of `step.init()` is an empty one.
+        Raises UnsupportedError if the model fixes its batch, so that all rows have the same number of tokens.
+
+        >>> import jaxops.onnx
+        >>> step = decoder(jaxops.onnx.load("notebooks/verses.onnx"), length=64)
+        >>> other = step.init()._replace(position=jnp.array([5]))
+        >>> step.insert(step.init(batch=3), [1], other).position
+        Array([0, 5, 0], dtype=int32)
+        """
+        self._need_rows("insert")
+        return inserted(self.caches, state, jnp.asarray(rows), other)
+
+    def rewind(self, state: DecoderState, counts: Any) -> DecoderState:
+        """Returns the state before the last tokens, such as those of a draft that was refused.
+
+        counts: the number of tokens to take back, one integer or (B,), at most `state.position`.
+        Raises UnsupportedError for caches that slide or are circular, since what they dropped is gone.
+
+        >>> import jaxops.onnx
+        >>> model = jaxops.onnx.load("notebooks/verses.onnx")
+        >>> step = decoder(model, length=64)
+        >>> state, _ = step(model.params, step.init(batch=2), jnp.array([[20, 5, 1], [7, 2, 9]]))
+        >>> step.rewind(state, jnp.array([0, 2])).position
+        Array([3, 1], dtype=int32)
+        """
+        if self._rows.slides or self._endless:
+            raise UnsupportedError("rewind: the caches have dropped tokens that would be needed; keep an earlier state")
+        if np.ndim(counts):
+            self._need_rows("rewind with a number for each row")
+        position = jnp.maximum(state.position - jnp.asarray(counts, np.int32), 0)
+        return DecoderState(position, only_first_tokens(self.caches, state.caches, position))
+
+    def _need_rows(self, what: str) -> None:
+        if not self._has_rows:
+            raise UnsupportedError(
+                f"{what}: the model fixes its batch ({self._tokens}), so all rows have the same number of tokens"
+            )
 
     @explained
     @under_its_x64
@@ -193,25 +192,27 @@ class Decoder(Report):
         tokens: integers (B,), one for each sample; or (B, n), such as a prompt. params: as for `model.apply`, or what
         `prepare` returns for them.
         named: further inputs of the model, such as `encoder_hidden_states`, at each step. You may also give inputs that
-        the decoder would fill: position_ids, and the attention mask of these tokens, (B, n), with 0 for padding.
-        Returns logits (B, n, V), or (B, V) for tokens of shape (B,). After more than `length` tokens they are NaN,
-        unless the caches are circular: a traced program cannot raise an error.
-        Raises SignatureError for a missing or unknown input, DTypeError, and ShapeError for a prompt longer than
-        `length`.
+        the decoder would fill, such as position_ids, and the attention mask of these tokens, (B, n), with 0 for
+        padding on either side: then the prompts of a batch may have different lengths, and a row gives what it gives
+        alone. A row of zeros takes no token. Padding gets no place in the caches, and its logits are NaN.
+        Returns logits (B, n, V), or (B, V) for tokens of shape (B,). For a row with more than `length` tokens, padding
+        included, they are NaN if `state` is traced, as a traced program cannot raise an error; test
+        `(state.position < step.length).all()` there. Circular caches have no such limit.
+        Raises SignatureError for a missing or unknown input, DTypeError, and ShapeError for more tokens than `length`.
 
         >>> import jaxops.onnx
         >>> model = jaxops.onnx.load("notebooks/verses.onnx")
         >>> step = decoder(model, length=64)
         >>> state, logits = step(model.params, step.init(batch=1), jnp.array([[20, 5, 1]]))
         >>> state.position, logits.shape
-        (Array(3, dtype=int32), (1, 3, 45))
+        (Array([3], dtype=int32), (1, 3, 45))
         """
         enters = self.x64 and not is_on()
         with x64_on(enters):
             batched, inputs = self._arrived(state, as_traced(tokens), named)
         run = functools.partial(in_64_bits, self._compiled) if enters else self._compiled
         with progress(f"compiling the decoder of {self._model.graph.name or 'a model'}", begun=False):
-            state, logits = run(params, state, batched, inputs)
+            state, logits = under_auto_axes(run, params, state, batched, inputs)
         return state, logits[:, 0] if np.ndim(tokens) == 1 and logits.ndim > 2 else logits
 
     def _arrived(self, state: Any, tokens: jax.Array, named: Mapping[str, Any]) -> tuple[jax.Array, dict[str, Any]]:
@@ -222,17 +223,49 @@ class Decoder(Report):
             )
         batched = rows_of(tokens, self._tokens, self.length)
         check_batch(self.caches, state.caches, (self._tokens.shape or (None,))[0], batched.shape[0])
-        formals = {v.name: v for v in (*self._rest, *([self._mask] if self._mask else []))}
+        if not self._endless and not isinstance(state.position, Tracer):
+            last = int(np.max(state.position, initial=0)) + batched.shape[1]
+            if last > self.length:
+                raise ShapeError(f"{last} tokens are more than the length {self.length} of the decoder")
+        formals = {v.name: v for v in (*self._others, *([self._mask] if self._mask else []))}
+        mask = self.mask_name
         for name in named:
-            if name not in formals:
-                raise SignatureError(f"unknown input '{name}'; besides tokens, a step takes {list(formals) or 'none'}")
+            if name not in formals and name != mask:
+                hint = (
+                    "\n  hint    the model takes neither a mask nor lengths, so the prompts of a batch have equal "
+                    "lengths; run a prompt alone, and put its state into a row: step.insert(…)"
+                    if mask is None and "mask" in name
+                    else ""
+                )
+                raise SignatureError(
+                    f"unknown input '{name}'; besides tokens, a step takes {list(formals) or 'none'}{hint}"
+                )
         for name, value in formals.items():
             if name not in named and not is_filled(value) and value is not self._mask and value.kind != "optional":
                 raise SignatureError(
                     f"input '{name}' is missing: {value}\n"
                     f"  hint    give it by name at each step: step(params, state, tokens, {name}=…)"
                 )
-        return batched, {name: to_operand(formals[name], value) for name, value in named.items()}
+        inputs = {name: to_operand(formals[name], value) for name, value in named.items() if name != mask}
+        if mask is not None and mask in named:
+            self._need_rows(f"'{mask}'")
+            inputs[mask] = as_traced(named[mask])
+            if inputs[mask].shape != batched.shape:
+                raise ShapeError(
+                    f"'{mask}' is {describe(inputs[mask])}, but the tokens are {describe(batched)}; give a number for "
+                    "each token, 0 for padding"
+                )
+        return batched, inputs
+
+    @property
+    def mask_name(self) -> str | None:
+        """The name of the argument that marks padding; None for a model that cannot leave padding out.
+
+        >>> import jaxops.onnx
+        >>> decoder(jaxops.onnx.load("notebooks/verses.onnx"), length=64).mask_name is None
+        True
+        """
+        return self._mask.name if self._mask is not None else "attention_mask" if self._rows.counts_lengths else None
 
     def _run(self, params: Any, *arguments: Any) -> tuple[DecoderState, jax.Array]:
         is_prepared = isinstance(params, PreparedParams)
@@ -244,127 +277,51 @@ class Decoder(Report):
         named = dict(named)
         batch, count = tokens.shape
         step(amount(count, "token"))
-        total: Dim = self.length
-        if not self._in_place:
-            (total,) = symbolic_shape("s", constraints=[f"s >= {count}", f"s <= {self.length}"])
-        reached = state.position + count
-        mask, before, new = state.mask, None, None
-        if self._mask is not None and mask is not None:
-            new = jnp.asarray(named.pop(self._mask.name, jnp.ones((batch, count), mask.dtype)), mask.dtype)
-            before = mask.astype(np.int32).sum(1, dtype=np.int32)
-            mask = jax.lax.dynamic_update_slice(mask, new, (np.int32(0), state.position))
-        new_tokens = Tokens(batch, count, state.position, total, new, before)
-        past = total - count
-        specs, arrays = {}, dict(state.caches)
-        for cache in self.caches:
-            array, name = arrays[cache.past.name], cache.past.name
-            specs[name] = jax.ShapeDtypeStruct(cache.with_tokens(array.shape, past), array.dtype)
-        if self._mask is not None and mask is not None:
-            specs[self._mask.name] = jax.ShapeDtypeStruct((batch, total), mask.dtype)
-            arrays[self._mask.name] = mask
+        mask = named.pop(self.mask_name, None) if self.mask_name else None
+        aligned = None if mask is None else alignment(mask)
+        new = jnp.full(batch, count, np.int32) if aligned is None else aligned.counts
+        if aligned is not None:
+            of_tokens = {v.name for v in self._others if v.shape and v.shape[:2] == (self._tokens.shape or ())[:2]}
+            tokens = aligned.front(tokens)
+            named = {name: aligned.front(x) if name in of_tokens else x for name, x in named.items()}
+        for name in [v.name for v in self._others if v.name in named and continues_rows(v)]:
+            state = self._continued(state, named.pop(name))
+        run = functools.partial(self._rows, params)
+        if batch > 1 and self._has_rows:
+            axes = {c.past.name: c.batch for c in self.caches}
+            named_axes = {v.name: self._batch_axis(v) for v in self._others if v.name in named}
+            run = by_rows(run, (0, 0, 0, axes, named_axes), (0, axes))
+            logits, caches = run(state.position, new, tokens, state.caches, named)
+        else:
+            logits, caches = run(state.position[0], new[0], tokens, state.caches, named)
+        reached = state.position + new
+        if aligned is not None:
+            caches = only_first_tokens(self.caches, caches, reached)
+            logits = aligned.back(logits)
+        return DecoderState(reached, caches), self._valid(logits, state.position, new, count)
 
-        def run(caches: Mapping[str, Any]) -> tuple[Any, ...]:
-            filled = {v.name: filled_input(v, new_tokens) for v in self._rest if is_filled(v) and v.name not in named}
-            outputs = self._model.apply(params, **{self._tokens.name: tokens}, **filled, **named, **caches)
-            results = dict(zip((v.name for v in self._model.outputs), outputs, strict=True))
-            return outputs[self._logits], {c.past.name: results[c.present.name] for c in self.caches}
+    def _continued(self, state: DecoderState, rows: Any) -> DecoderState:
+        """Returns a state whose rows are those with these numbers, such as the beams that a search goes on with."""
+        axes = {c.past.name: 0 if c.batch is None else c.batch for c in self.caches}
+        caches = {name: jnp.take(x, rows, axes[name], mode="clip") for name, x in state.caches.items()}
+        return DecoderState(state.position[rows], caches)
 
-        self._check_reach(params, state, batch, count, named)
-        if self._in_place:
-            logits, caches = run(arrays)
-            for cache in self.caches:
-                if caches[cache.past.name].shape != arrays[cache.past.name].shape:
-                    raise ModelError(
-                        f"cache: '{cache.past.name}' is declared to keep its size {arrays[cache.past.name].shape}, but "
-                        f"'{cache.present.name}' is {caches[cache.past.name].shape}"
-                    )
-            return DecoderState(reached, mask, caches), self._valid(logits, reached)
-        try:
-            program, shapes = jax.make_jaxpr(run, return_shape=True)(specs)
-            self._check(shapes[1], total)
-            check_growth(program, {"s": range(count, self.length + 1)})
-            capacity = Capacity({"s": reached.astype(canonical(np.int64))}, {"s": self.length}, {past: self.length})
-            flat_outputs = run_padded(program, jax.tree.leaves(arrays), capacity)
-        except (JaxopsError, Undecided) as error:
-            error.add_note(
-                f"while tracing the decoder with a symbolic number of tokens, s: {past} past and {count} new"
-            )
-            raise
-        logits, presents = jax.tree.unflatten(jax.tree.structure(shapes), flat_outputs)
-        caches = {}
-        for cache in self.caches:
-            present = presents[cache.past.name]
-            sizes = cache.with_tokens(present.array.shape, total)
-            caches[cache.past.name] = present.masked(sizes, {cache.axis}, 0, capacity)
-        return DecoderState(reached, mask, caches), self._valid(logits.array, reached)
+    def _batch_axis(self, value: Value) -> int | None:
+        """Returns 0 for an input with a row for each row of the tokens, else None."""
+        batch, *others = self._tokens.shape or (None,)
+        first = value.shape[0] if value.shape else None
+        return None if not value.shape or isinstance(first, int) or (first in others and first != batch) else 0
 
-    def _valid(self, logits: Any, reached: Any) -> Any:
-        """Returns the logits, or NaN if there was no room for the tokens."""
-        if self._endless or not is_float(logits.dtype):
+    def _valid(self, logits: Any, position: Any, new: Any, count: int) -> Any:
+        """Returns the logits, or NaN for a row that had no room for its tokens, or whose sliding cache cannot take
+        padding after earlier tokens."""
+        if not is_float(logits.dtype):
             return logits
-        return jnp.where(reached <= self.length, logits, jnp.asarray(np.nan, logits.dtype))
-
-    def _check_reach(self, params: Any, state: DecoderState, batch: int, count: int, named: Mapping[str, Any]) -> None:
-        """Raises ShapeError if the last of `length` tokens is beyond the end of a table, such as that of positions."""
-        if self._reaches:
-            return
-        shapes = {name: array.shape for name, array in state.caches.items()}
-        filled, caches = self._last_step(batch, count, shapes)
-        specs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (params, {**named, **caches}))
-
-        def last_step(filled_inputs: Any, params: Any, other_inputs: Any) -> Any:
-            return self._model.apply(params, **{**filled_inputs, **other_inputs})
-
-        self._reaches = reaches(jax.make_jaxpr(last_step), filled, specs, self.length)
-
-    def _last_step(self, batch: int, count: int, shapes: Mapping[str, tuple[Any, ...]]) -> tuple[Any, Any]:
-        """Returns the inputs of a step with the last `count` tokens: (filled inputs, types of tokens and caches), for
-        caches of these shapes."""
-        past = self.length - count
-        with jax.ensure_compile_time_eval():
-            counts = jnp.full((batch,), past, np.int32), jnp.ones((batch, count), np.int32)
-            mask = () if self._mask is None else (self._mask,)
-            last_tokens = Tokens(batch, count, jnp.int32(past), self.length, counts[1], counts[0])
-            filled = {v.name: filled_input(v, last_tokens) for v in self._rest if is_filled(v)}
-            filled |= {v.name: jnp.ones((batch, self.length), dtype_of(v)) for v in mask}
-        specs = {self._tokens.name: jax.ShapeDtypeStruct((batch, count), dtype_of(self._tokens))}
-        for cache in self.caches:
-            sizes = cache.with_tokens(shapes[cache.past.name], self.length if cache.in_place else past)
-            specs[cache.past.name] = jax.ShapeDtypeStruct(sizes, dtype_of(cache.past))
-        return filled, specs
-
-    @functools.cached_property
-    def _numbers(self) -> dict[str, int]:
-        """The sizes of caches that have a name in the model, but must be a certain number: name → number."""
-        formals = {cache.past.name: cache.past.shape or () for cache in self.caches}
-        free = [d for c in self.caches for k, d in enumerate(c.past.shape or ()) if k not in (c.axis, c.batch)]
-        names = list(dict.fromkeys(d for d in free if isinstance(d, str)))
-        if not names:  # the parameters need not be read yet
-            return {}
-        other_inputs = [v for v in self._rest if not is_filled(v) and v.kind != "optional" and v.shape is not None]
-        params = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), dict(self._model.params))
-
-        def trace(sizes: Mapping[str, Dim]) -> None:
-            def numeric(declared: tuple[Any, ...]) -> tuple[Any, ...]:
-                return tuple(sizes.get(d, 1) if isinstance(d, str) else 1 if d is None else d for d in declared)
-
-            caches = {c.past.name: c.with_tokens(numeric(formals[c.past.name]), c.window or 1) for c in self.caches}
-            filled, specs = self._last_step(1, 1, caches)
-            specs |= {v.name: jax.ShapeDtypeStruct(numeric(v.shape or ()), dtype_of(v)) for v in other_inputs}
-            jax.eval_shape(lambda params, arrays: self._model.apply(params, **{**filled, **arrays}), params, specs)
-
-        return numbers_needed(trace, names)
-
-    def _check(self, presents: Mapping[str, Any], total: Dim) -> None:
-        for cache in self.caches:
-            sizes = presents[cache.past.name].shape
-            if not cache.window and sizes[cache.axis] != total:
-                raise ModelError(
-                    f"cache: output '{cache.present.name}' has size {sizes[cache.axis]} along axis {cache.axis}, not "
-                    f"s: the s - n tokens of '{cache.past.name}' and n new ones\n  hint    name the pairs by `cache`; "
-                    f"a cache of fixed size needs an input `write_indices` or `cache_position`, or no decoder: scan "
-                    f"`model.apply`"
-                )
+        is_valid = (position + count <= self.length) | self._endless
+        if self._rows.slides:
+            is_valid &= (new == count) | (position == 0)
+        rows = is_valid.reshape(-1, *[1] * (logits.ndim - 1))
+        return jnp.where(rows, logits, jnp.asarray(np.nan, logits.dtype))
 
 
 @explained

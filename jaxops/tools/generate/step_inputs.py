@@ -17,16 +17,15 @@ from jaxops.static import Dim, StaticValue
 class Tokens:
     """The facts about the tokens of a step from which inputs are filled.
 
-    position: of the first token. total: the number of tokens including earlier ones, mostly symbolic. mask: (B, n), of
-    these tokens. before: (B,), the number of earlier tokens that are not padding. Both None without an attention mask.
+    position: of the first token. total: the number of tokens including earlier ones, mostly symbolic. reached: the
+    number of tokens after the step without padding at the end.
     """
 
     batch: int
     count: int
     position: Any
     total: Dim
-    mask: Any
-    before: Any
+    reached: Any
 
 
 def rows_of(tokens: Any, formal: Value, length: int) -> Any:
@@ -54,28 +53,26 @@ def is_filled(value: Value) -> bool:
     return _kind(value) in _FILLED
 
 
+def continues_rows(value: Value) -> bool:
+    """Returns True for an input with the row of the caches that each row goes on with, as a beam search gives it."""
+    return _kind(value) == "beam_idx"
+
+
 def filled_input(value: Value, tokens: Tokens) -> Any:
     """The value of a filled input for a step of these tokens."""
     return _FILLED[_kind(value)](value, tokens)
 
 
 def _positions(value: Value, tokens: Tokens) -> Any:
-    """Positions, counted from 0 for each sample, without padding."""
+    """Returns positions, counted from 0 for each row."""
     steps = tokens.position + jnp.arange(tokens.count, dtype=np.int32)
-    positions = jnp.broadcast_to(steps, (tokens.batch, tokens.count))
-    if tokens.mask is not None:
-        counted = jnp.cumsum(tokens.mask.astype(np.int32), axis=1, dtype=np.int32)
-        positions = jnp.maximum(tokens.before[:, None] + counted - 1, 0)
-    if value.shape is not None and len(value.shape) == 1:
-        positions = steps
-    return positions.astype(dtype_of(value))
+    is_shared = value.shape is not None and len(value.shape) == 1
+    return (steps if is_shared else jnp.broadcast_to(steps, (tokens.batch, tokens.count))).astype(dtype_of(value))
 
 
 def _last_places(value: Value, tokens: Tokens) -> Any:
-    """The number of tokens of each sample, without padding, minus 1."""
-    lengths = jnp.full((tokens.batch,), tokens.position + tokens.count, np.int32)
-    if tokens.mask is not None:
-        lengths = tokens.before + tokens.mask.astype(np.int32).sum(1, dtype=np.int32)
+    """Returns the number of tokens of each row, minus 1."""
+    lengths = jnp.full((tokens.batch,), tokens.reached, np.int32)
     return (lengths - 1).reshape(-1, *[1] * (len(value.shape or (0,)) - 1)).astype(dtype_of(value))
 
 
@@ -103,7 +100,6 @@ _FILLED: dict[str, Callable[[Value, Tokens], Any]] = {
     "write_indices": lambda value, tokens: jnp.full((tokens.batch,), tokens.position, dtype_of(value)),
     "nonpad_kv_seqlen": _filled_rows,
     "seqlens_k": _last_places,
-    # The row of the caches with which each sample continues: its own, unless a beam search passes others.
     "beam_idx": lambda value, tokens: jnp.arange(tokens.batch, dtype=dtype_of(value)),
     "total_sequence_length": _size(lambda tokens: tokens.total),
     "past_sequence_length": _size(lambda tokens: tokens.total - tokens.count),

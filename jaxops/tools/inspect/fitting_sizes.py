@@ -15,9 +15,8 @@ from jaxops.graph.interpreter import SIZE_CONSTRAINTS
 from jaxops.graph.nodes import Value
 from jaxops.shapes.arithmetic import FUNCTIONS
 from jaxops.static import LIMITING, UNKNOWN, Undecided, is_symbolic
-from jaxops.symbolic import size_of_text
-from jaxops.tools.export.size_limits import Limits
-from jaxops.tools.export.solving import SIGN
+from jaxops.symbolic import sides, size_of_text
+from jaxops.tools.export.limits.learned import Limits
 
 Shapes = dict[str, jax.ShapeDtypeStruct]
 # The sizes to try if limits alone do not tell which ones fit.
@@ -188,7 +187,7 @@ def _holding(constraints: Sequence[str], values: Mapping[str, int]) -> dict[str,
     `_STEPS` steps.
     """
     numbers, steps = dict(values), 0
-    parsed = [SIGN.split(text, 1) for text in constraints]
+    parsed = [sides(text) for text in constraints]
     while True:
         before = dict(numbers)
         for text, sign, other in parsed:

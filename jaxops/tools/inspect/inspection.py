@@ -131,7 +131,7 @@ class Inspection(Report):
           probabilities = Softmax(/classes/Gemm_output_0, axis=-1)
         """
         lines = heading(self.graph, self._description, self._formals, self._tensors, self.cuts)
-        lines += [f"  prepared  {p}"] if (p := self._function.runner.prepared).values else []
+        lines += [f"  prepared  {cache}"] if (cache := self._weights.cache).prepared else []
         return "\n".join([*lines, *listing(self.graph, grep, head)])
 
     @explained

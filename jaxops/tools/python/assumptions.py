@@ -14,6 +14,7 @@ from jax.export import SymbolicScope
 from jaxops.errors import SizeError
 from jaxops.graph.interpreter import open_question
 from jaxops.static import Undecided
+from jaxops.symbolic import arguments_of
 
 # With more assumptions than this, the sizes of the model are taken for unknown.
 _MOST = 12
@@ -49,8 +50,9 @@ class Assumptions:
         """Learns from the results of a call."""
         for output in outputs if isinstance(outputs, tuple) else (outputs,):
             for dim in getattr(output, "shape", ()):
-                if match := re.fullmatch(r"min\((\w+), (\d+)\)", str(dim)):
-                    self._wanted[f"{match[1]} <= {match[2]}"] = None
+                match arguments_of("min", dim):
+                    case (symbol, int(most)) if str(symbol).isidentifier():
+                        self._wanted[f"{symbol} <= {most}"] = None
 
     def failed(self, error: Exception, operands: int = 0) -> None:
         """Raises Assumed if the error of a call asks for a limit of its sizes, such as m >= 2, or one may help.
@@ -108,6 +110,6 @@ class Assumptions:
 def _needs(error: Exception) -> str:
     """The limit of one size that an error asks for; empty if it asks for none."""
     if isinstance(error, Undecided):
-        error = open_question("", str(error).partition("\n")[0], ())
+        error = open_question("", error, ())
     needs = error.needs if isinstance(error, SizeError) else ""
     return needs if re.fullmatch(r"[A-Za-z_]\w* (>=|<=|==) \d+", needs) else ""

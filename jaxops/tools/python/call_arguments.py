@@ -54,7 +54,7 @@ def _same(value: Any, default: Any) -> bool:
         return default is value
     if isinstance(value, np.dtype) and isinstance(default, type | np.dtype):
         return value == np.dtype(default)
-    return type(value) is type(default) and isinstance(value, int | float | str) and value == default
+    return type(value) is type(default) and isinstance(value, int | float | str | tuple) and value == default
 
 
 def written(value: Any, annotation: Any, short_floats: bool = False) -> Expression:
@@ -70,7 +70,7 @@ def written(value: Any, annotation: Any, short_floats: bool = False) -> Expressi
     if ELEMENT_TYPE in marks and isinstance(value, np.dtype):
         return literal(value)
     static = STATIC in marks or _is_ints(annotation)
-    plain = static or (annotation is Any and getattr(value, "dtype", None) == np.int64)
+    plain = static or (annotation in (Any, inspect.Parameter.empty) and getattr(value, "dtype", None) == np.int64)
     return literal(value, plain=plain, short_floats=short_floats)
 
 

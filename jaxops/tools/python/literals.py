@@ -1,12 +1,15 @@
 """Writes static values as Python literals."""
 
 import ast
+import functools
 from typing import Any
 
 import jax
 import numpy as np
 
 from jaxops.dtypes import is_float, is_string
+from jaxops.errors import symbols_in
+from jaxops.jax_internals import Factor, terms
 from jaxops.memory import bounded_operands
 from jaxops.static import is_symbolic
 from jaxops.tools.python.expressions import Data, Expression, Size, call, flat, sequence
@@ -42,26 +45,36 @@ def written_sizes(value: Any) -> Expression:
     """Symbolic sizes, one or an array of them, as arithmetic on their symbols."""
     if np.ndim(value):
         return sequence("()", [written_sizes(item) for item in value])
-    tree = _Arithmetic().visit(ast.parse(str(value).replace("^", "**"), mode="eval"))
-    symbols = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id not in ("max", "min")]
-    text = ast.unparse(tree).replace(" ** ", "**")
-    return Size(text, tuple(dict.fromkeys(symbols))) if symbols else text
+    value = value.item() if isinstance(value, np.ndarray) else value
+    text = ast.unparse(_arithmetic(value)).replace(" ** ", "**")
+    symbols = symbols_in(value)
+    return Size(text, tuple(symbols)) if symbols else text
 
 
-class _Arithmetic(ast.NodeTransformer):
-    """JAX's functions of sizes as Python's operators."""
+def _arithmetic(size: Any) -> ast.expr:
+    """A size as Python's arithmetic; only `max` and `min` are calls."""
 
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        assert isinstance(node.func, ast.Name)
-        args = [self.visit(item) for item in node.args]
-        match node.func.id:
-            case "floordiv":
-                return ast.BinOp(args[0], ast.FloorDiv(), args[1])
-            case "mod":
-                return ast.BinOp(args[0], ast.Mod(), args[1])
-            case "non_negative":
-                return ast.Call(ast.Name("max"), [*args, ast.Constant(0)], [])
-        return ast.Call(node.func, args, [])
+    def factor(f: Factor) -> ast.expr:
+        match f.name, [_arithmetic(operand) for operand in f.operands]:
+            case name, []:
+                base = ast.Name(name)
+            case ("floordiv" | "mod") as name, [a, b]:
+                base = ast.BinOp(a, ast.FloorDiv() if name == "floordiv" else ast.Mod(), b)
+            case name, operands:
+                base = ast.Call(ast.Name(name), operands, [])
+        return base if f.power == 1 else ast.BinOp(base, ast.Pow(), ast.Constant(f.power))
+
+    total: ast.expr | None = None
+    for number, factors, _ in terms(size):
+        items = [factor(f) for f in factors]
+        if abs(number) != 1 or not factors:
+            items.insert(0, ast.Constant(abs(number)))
+        if total is None and number < 0:
+            items[0] = ast.UnaryOp(ast.USub(), items[0])
+        product = functools.reduce(lambda a, b: ast.BinOp(a, ast.Mult(), b), items)
+        total = product if total is None else ast.BinOp(total, ast.Sub() if number < 0 else ast.Add(), product)
+    assert total is not None
+    return total
 
 
 def dtype_text(dtype: np.dtype) -> str:

@@ -26,6 +26,7 @@ RESERVED = frozenset(
         "flat_at_zero",
         "converted",
         "load_params",
+        *(f"opset{number}" for number in range(1, 100)),  # the functions of an opset
     }
 )
 
@@ -42,8 +43,8 @@ def operator_name(expression: Expression) -> str:
 
 
 def plain_name(value: str) -> str:
-    """The name in the file, of a value of a function; the name of the node for a value without a name."""
-    return value[1:].rsplit("#", 2)[0] if value.startswith("#") else value[1:]
+    """The name in the file, of a value of a function."""
+    return value[1:]
 
 
 def base_name(value: str, operator: str, path: tuple[str, ...] = ()) -> str:

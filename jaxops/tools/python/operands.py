@@ -1,16 +1,16 @@
-"""Placeholders for values, on which adapters of operators run while their calls are recorded."""
+"""Placeholders for the values that a call of an operator takes, and their abstract evaluation."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import jax
 import numpy as np
 
 from jaxops import ops
 from jaxops.dtypes import canonical
-from jaxops.errors import JaxopsError
+from jaxops.errors import JaxopsError, UnsupportedError
+from jaxops.shown_text import clean
 from jaxops.static import Undecided
 from jaxops.tools.python.expressions import Expression, Ref, call
 from jaxops.tools.python.literals import literal, written_sizes
@@ -21,34 +21,6 @@ FAILURES = (JaxopsError, Undecided, TypeError, ValueError, NotImplementedError, 
 
 # A random key, as an abstract value.
 KEY = jax.eval_shape(lambda: jax.random.key(0))
-
-
-class Unknown(JaxopsError, TypeError):
-    """Raised when an adapter reads an attribute of an operand that is not known."""
-
-
-class _Unknown:
-    """An unknown attribute of an operand, equal to itself only. All other operations raise Unknown, including `!=`,
-    which adapters use in checks."""
-
-    def __ne__(self, other: object) -> bool:
-        return other is not self and self._asked()
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # other code looks for names of protocols
-            raise AttributeError(name)
-        self._asked()
-
-    def _asked(self, *_: Any) -> NoReturn:
-        raise Unknown("its operands have no known shape and type")
-
-    __bool__ = __index__ = __int__ = __float__ = __len__ = __iter__ = __getitem__ = _asked
-    __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __invert__ = _asked
-    __add__ = __sub__ = __mul__ = __floordiv__ = __truediv__ = __mod__ = _asked
-    __radd__ = __rsub__ = __rmul__ = __rfloordiv__ = __rtruediv__ = __rmod__ = _asked
-
-
-_UNKNOWN = _Unknown()
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,23 +41,24 @@ class Operand:
 
     @property
     def shape(self) -> Any:
-        """The sizes."""
-        return _UNKNOWN if self.fact is None else self.fact.shape
+        """The sizes. Raises UnsupportedError if they are unknown."""
+        if self.fact is None:
+            name = clean(self.expression.name[1:]) if isinstance(self.expression, Ref) else "an operand"
+            raise UnsupportedError(
+                f"to_python: the sizes of {name} decide about a node, and are not known here\n"
+                "  hint    declare the shapes of the model's inputs"
+            )
+        return self.fact.shape
 
     @property
-    def ndim(self) -> Any:
-        """The number of axes."""
-        return _UNKNOWN if self.fact is None else len(self.fact.shape)
-
-    @property
-    def size(self) -> Any:
-        """The number of elements."""
-        return _UNKNOWN if self.fact is None else math.prod(self.fact.shape)
+    def ndim(self) -> int | None:
+        """The number of axes; None if it is unknown."""
+        return None if self.fact is None else len(self.fact.shape)
 
     @property
     def dtype(self) -> Any:
-        """The element type."""
-        return _UNKNOWN if self.fact is None else self.fact.dtype
+        """The element type; None if it is unknown."""
+        return None if self.fact is None else self.fact.dtype
 
     def reshape(self, *shape: Any) -> "Operand":
         """Records a call of the method of arrays."""
@@ -102,24 +75,6 @@ class Operand:
 
     def _of(self, fn: Callable[..., Any]) -> Any:
         return abstract(fn, [self.fact]) if self.traceable else None
-
-    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
-        raise Unknown("the values of its operands are not known")
-
-
-@dataclass(frozen=True, eq=False)
-class Results(Operand):
-    """The unknown results of a call: one value, until an adapter unpacks it."""
-
-    step: Any = None
-
-    def __getitem__(self, index: Any) -> Any:
-        count = index.stop if isinstance(index, slice) else index + 1
-        first = self.step.targets[0].rpartition(".")[0]
-        self.step.targets = [f"{first}.{k}" for k in range(count)]
-        self.step.unpacks = self.step.open_ended = True
-        operands = tuple(Operand(Ref(target)) for target in self.step.targets)
-        return operands[index]
 
 
 @dataclass(frozen=True, eq=False)

@@ -226,14 +226,14 @@ class _Scope:
         lines: list[str] = []
         readers = self._readers()
         for step in function.steps:
-            expression = self._joined(self._callable(step), step, pending, lines)
+            expression = self._joined(self._callable(step), step, pending, lines, readers)
             for name, body in step.bodies.items():
                 lines += self._body(name, body)
             if len(step.targets) == 1 and not step.unpacks and not step.bodies and uses[step.targets[0]] == 1:
                 pending[step.targets[0]] = step, expression
             else:
                 self._emit(step, expression, lines, readers)
-        results = [self._joined(result, None, pending, lines) for result in function.results]
+        results = [self._joined(result, None, pending, lines, readers) for result in function.results]
         returned = results[0] if len(results) == 1 else sequence("()", results)
         if self.outer is None and not function.path and function.is_main and len(results) > 1:
             returned = call("Outputs", results)
@@ -273,11 +273,15 @@ class _Scope:
         return "params" + "".join(f"[{string(part)}]" for part in path[len(scope.function.path) :])
 
     def _joined(
-        self, expression: Expression, step: Step | None, pending: dict[str, Any], lines: list[str]
+        self,
+        expression: Expression,
+        step: Step | None,
+        pending: dict[str, Any],
+        lines: list[str],
+        readers: Mapping[str, list[Step]],
     ) -> Expression:
         """The expression with inlined values that it alone reads, if it stays short; the rest becomes statements."""
         waiting = [name for name in dict.fromkeys(refs(expression)) if name in pending]
-        readers = self._readers()
         for name in waiting:
             producer, inner = pending.pop(name)
             longer = replaced(expression, lambda leaf, n=name, e=inner: e if leaf == Ref(n) else leaf)

@@ -1,9 +1,10 @@
 """Writes the lines that read the sizes of a function's arguments, and that refuse sizes beyond its limits."""
 
-import re
 from collections.abc import Callable, Sequence
 
 from jaxops.errors import symbols_in
+from jaxops.static import symbolic_shape
+from jaxops.symbolic import sides
 from jaxops.tools.python.expressions import INDENT, Size, call, laid_out, leaves
 from jaxops.tools.python.literals import written_sizes
 from jaxops.tools.python.steps import Function
@@ -70,8 +71,9 @@ def limit_lines(limits: Sequence[str]) -> list[str]:
     """The statements that raise an error for sizes beyond limits such as `k <= 3`."""
     lines: list[str] = []
     for limit in limits:
-        left, sign, right = re.split(" (<=|>=|==) ", limit)
-        one, other = (size.text if isinstance(size, Size) else size for size in map(written_sizes, (left, right)))
+        left, sign, right = sides(limit)
+        written = map(written_sizes, symbolic_shape(f"{left}, {right}"))
+        one, other = (size.text if isinstance(size, Size) else size for size in written)
         found = ", ".join(f"{symbol} = {{{symbol}}}" for symbol in symbols_in(limit))
         text = f'f"the sizes must have {one} {sign} {other}, not {found}"'
         lines += laid_out("if ", f"{one} {_OPPOSITE[sign]} {other}", ":", INDENT)

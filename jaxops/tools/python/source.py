@@ -120,7 +120,8 @@ def _module(
     for text, use in ((_KEYS, "fold_in"), (CONVERSION, "converted"), (UNLIKE, "warn_of_unlike")):
         fixed += [text] * (use in called)
     code = "\n\n\n".join(part.strip("\n") for part in [*fixed, *parts])
-    read = _names_read(code)
+    opsets = [f"opset{n} = {module}.opset({n})" for module, n in sorted(reader.opsets) if f"opset{n}" in called]
+    read = _names_read("\n".join([*opsets, code]))
     named = ", ".join(identifier(value.name) for value in inputs)
     head = [f'"""{docstring(graph.name or "A model")}, written by jaxops from a model of {docstring(description)}.', ""]
     if reader.assumptions.texts:
@@ -131,12 +132,13 @@ def _module(
     head += ["from pathlib import Path", f"from typing import Any{', NamedTuple' if 'NamedTuple' in read else ''}", ""]
     used = [line for name, line in _IMPORTS.items() if name in read or name in ("jax", "np")]
     used += [_IMPORTS["jnp"]] * (bool(types) and _IMPORTS["jnp"] not in used)
-    used += [f"import {name}" for name in reader.modules if name in read]
+    used += [line for name in reader.modules if name in read and (line := f"import {name}") not in used]
     used.sort(key=lambda line: line.split()[1])
     used += ["from jaxops.kernels.xla_workarounds import flat_at_zero"] * ("flat_at_zero" in read)
     used += ["from jaxops.runtime.x64 import with_x64"] * bool(wide)
     used.append("from safetensors.flax import load_file")
     head += [*used, "", "Array = jax.Array | np.ndarray", "Params = dict[str, Any]", "HERE = Path(__file__).parent"]
+    head += opsets
     if constants:
         head.append('CONSTANTS = dict(np.load(HERE / "constants.npz"))')
     if types:
@@ -167,7 +169,6 @@ _IMPORTS = {
     "jax": "import jax",
     "jnp": "import jax.numpy as jnp",
     "jo": "import jaxops as jo",
-    "jaxops.onnx": "import jaxops.onnx",
     "jaxops.openvino": "import jaxops.openvino",
     "np": "import numpy as np",
 }

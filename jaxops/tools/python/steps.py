@@ -17,9 +17,9 @@ from jaxops.static import symbolic_shape
 from jaxops.tools.convert.astype import Converting
 from jaxops.tools.python.assumptions import Assumed, Assumptions
 from jaxops.tools.python.bodies import inside
-from jaxops.tools.python.calls import Recorder
+from jaxops.tools.python.calls import statement
 from jaxops.tools.python.converting import operands, written
-from jaxops.tools.python.expressions import Expression, Ref, call, refs, replaced
+from jaxops.tools.python.expressions import Expression, Ref, call, refs
 from jaxops.tools.python.literals import literal
 from jaxops.tools.python.naming import RESERVED
 from jaxops.tools.python.operands import KEY, Nested, Operand
@@ -96,7 +96,8 @@ class Reader:
         self.assumptions = Assumptions(self.declared)
         self._taken: frozenset[str] = RESERVED
         self.functions: set[str] = set()  # the names of bodies
-        self.modules: dict[str, None] = {}  # of functions that `load` was given
+        self.modules: dict[str, None] = {}  # to be imported
+        self.opsets: set[tuple[str, int]] = set()  # whose functions are called: the module, and the number
 
     def main(self, graph: Graph, inputs: Sequence[Value]) -> Function:
         """The function of a model."""
@@ -105,7 +106,7 @@ class Reader:
             try:
                 return self._main(graph, inputs)
             except Assumed:
-                self._bodies, self.functions, self.modules = {}, set(), {}
+                self._bodies, self.functions, self.modules, self.opsets = {}, set(), {}, set()
 
     def _main(self, graph: Graph, inputs: Sequence[Value]) -> Function:
         inputs_by_name = {value.name: self._input(value) for value in inputs}
@@ -194,33 +195,27 @@ class Reader:
                 body = bodies[unique] = self._body(name, graph, values, key, entering.get(name, {}))
             body.takes = graph.inputs if node.operator.subgraphs[name].several else ()
             attributes[name] = Nested(unique)
-        ends = None
-        if isinstance(node.operator, Converting):
+        converting = node.operator if isinstance(node.operator, Converting) else None
+        if converting is not None:
             if bodies:
                 raise UnsupportedError(
                     f"to_python: node '{node.label}' ({node.operator.label}) has subgraphs\n"
                     "  hint    write the model as it was loaded, and convert its parameters and inputs"
                 )
-            ends, inputs = node.operator.dtype if node.operator.ends else None, operands(node.operator, inputs)
-            node = replace(node, operator=node.operator.inner)
-        recorder = Recorder(node, f"#{node.label}#{len(steps)}", self.assumptions, results)
-        values_of_outputs = recorder.run(inputs, attributes, key)
-        self.modules |= dict.fromkeys(recorder.modules)
-        renamed = {
-            value.expression.name: tensor(name)
-            for name, value in zip(node.outputs, values_of_outputs, strict=False)
-            if name
-            and isinstance(value, Operand)
-            and isinstance(value.expression, Ref)
-            and value.expression.name.startswith("#")
-        }
-        for recorded in recorder.steps:
-            targets = [renamed.get(target, target) for target in recorded.targets]
-            expression = _renamed(recorded.expression, renamed)
-            steps.append(Step(targets, expression, path, recorded.unpacks, recorded.open_ended, bodies=bodies))
-            bodies = {}
-        named = [_named(value, renamed) for value in values_of_outputs]
-        return named if ends is None else [written(x, ends) if isinstance(x, Operand) else x for x in named]
+            inputs = operands(converting, inputs)
+            node = replace(node, operator=converting.inner)
+        made = statement(node, inputs, attributes, key, self.assumptions, results, converted=converting is not None)
+        if made.call.module:
+            self.modules[made.call.module] = None
+        if made.call.opset is not None:
+            self.opsets.add(made.call.opset)
+        targets = [tensor(name) if name else "" for name in node.outputs]
+        targets = [*targets, *[""] * len(made.facts)][: len(made.facts)]
+        steps.append(Step(targets, made.expression, path, made.unpacks, made.open_ended, bodies=bodies))
+        outputs = [_result_of(name, fact, made.static) for name, fact in zip(targets, made.facts, strict=True)]
+        if converting is None or not converting.ends:
+            return outputs
+        return [written(x, converting.dtype) if isinstance(x, Operand) else x for x in outputs]
 
     def _body(
         self, name: str, graph: Graph, values: ChainMap[str, Any], key: Any, facts: Mapping[str, Any]
@@ -286,16 +281,12 @@ def _abstract(value: Any) -> Any:
     return value
 
 
-def _renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
-    if not names:
-        return expression
-    return replaced(expression, lambda leaf: Ref(names.get(leaf.name, leaf.name)) if isinstance(leaf, Ref) else leaf)
-
-
-def _named(value: Any, names: Mapping[str, str]) -> Any:
-    if not isinstance(value, Operand):
-        return value
-    return Operand(_renamed(value.expression, names), value.fact, value.static)
+def _result_of(target: str, fact: Any, static: bool) -> Any:
+    """A result of a call as a value."""
+    if isinstance(fact, np.ndarray):
+        return fact
+    is_known = isinstance(fact, jax.ShapeDtypeStruct)
+    return Operand(Ref(target), fact if is_known else None, static and not is_known)
 
 
 def _needed(steps: Sequence[Step], results: Sequence[Expression]) -> list[Step]:

@@ -8,55 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import lax
 from random_padded_programs import LARGEST, LEAST, numbers, random_padded_program
+from spoiled_surplus import spoiled_surplus
 
 from jaxops.compiler.padded import interpreter, rules
 from jaxops.compiler.padded.values import Capacity, Padded
-from jaxops.compiler.primitives import sizes_of, symbolic_axes
 from jaxops.errors import UnsupportedError
 
 FEW, ALL, PART = 300, 5000, 25
-
-
-def garbage(dtype, other):
-    """Returns what must not reach a true element: NaN, the largest integer or True; or another such value."""
-    if dtype == np.bool_:
-        return ~other
-    whole = np.issubdtype(dtype, np.integer)
-    values = (np.iinfo(dtype).max, np.iinfo(dtype).min) if whole else (np.nan, 1e30)
-    return lax.select(other, *(jnp.asarray(value, dtype) for value in values[::-1]))
-
-
-def spoiled(x, sizes, other, capacity):
-    """Returns a value with garbage in its surplus. A value that is marked as zeroed, and is not, becomes garbage."""
-    axes = symbolic_axes(sizes)
-    if not axes:
-        return x
-    shape, dtype = x.array.shape, x.array.dtype
-    is_right = lax.full(shape, True)
-    for axis in axes:
-        is_true = lax.broadcasted_iota(np.int32, shape, axis) < capacity.count(sizes[axis])
-        is_right = is_right & is_true
-    if x.zeroed:
-        is_right = is_right | lax.eq(x.array, lax.full(shape, 0, dtype))
-        is_right = lax.broadcast(lax.reduce_and(is_right, tuple(range(len(shape)))), shape)
-    return Padded(lax.select(is_right, x.array, lax.broadcast(garbage(dtype, other), shape)), x.zeroed)
-
-
-def run_spoiled(closed, inputs, capacity, other):
-    """Returns what `run_padded` does, with garbage in the surplus of every array in the program."""
-    evaluate = interpreter._evaluate
-
-    def compute(eqn, operands, capacity):
-        results = evaluate(eqn, operands, capacity)
-        return [spoiled(x, sizes_of(v), other, capacity) for x, v in zip(results, eqn.outvars, strict=True)]
-
-    interpreter._evaluate = compute
-    try:
-        return interpreter.run_padded(closed, inputs, capacity)
-    finally:
-        interpreter._evaluate = evaluate
 
 
 def problem(seed):
@@ -77,7 +36,8 @@ def problem(seed):
                 jnp.pad(x, [(0, more - n) for more, n in zip(room, x.shape, strict=True)])
                 for x, room in zip(inputs, rooms_of, strict=True)
             ]
-            found.append([x.array for x in run_spoiled(closed, arrays, capacity, other)])
+            with spoiled_surplus(other):
+                found.append([x.array for x in interpreter.run_padded(closed, arrays, capacity)])
         return program.run(*inputs, at=lambda sizes: numbers(sizes, true)), found
 
     sizes = {name: np.int32(n) for name, n in true.items()}

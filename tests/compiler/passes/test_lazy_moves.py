@@ -48,7 +48,7 @@ def transposes(fn, *given):
     ],
 )
 def test_pieces_that_shapes_share(old, new, wanted):
-    assert lazy_moves.shared_pieces(old, new) == wanted
+    assert lazy_moves.shared_factors(old, new) == wanted
 
 
 def normalized(x, groups, split=False):
@@ -77,7 +77,7 @@ def test_groups_of_channels_are_normalized_where_they_are(groups, split):
 BODIES = {
     "transposed": lambda x: x.reshape(*x.shape[:2], -1).swapaxes(1, 2),
     "twice": lambda x: x.reshape(x.shape[0], -1).reshape(x.shape[0], x.shape[1], -1) * 2,
-    "no common pieces": lambda x: x.reshape(x.shape[0] * 9, -1) + 1,
+    "no common factors": lambda x: x.reshape(x.shape[0] * 9, -1) + 1,
     "squeezed": lambda x: x[:, :1].squeeze(1) + 1,
     "other partner": lambda x: x.reshape(2, -1) + lax.tanh(x).reshape(2, -1) * jnp.sin(x.size * 1.0),
     "plain partner": lambda x: x.reshape(2, 2, -1) * jnp.arange(x.size / 4).reshape(1, 1, -1),
@@ -102,12 +102,12 @@ def test_values(name):
 
 @st.composite
 def regrouped(draw):
-    """The sizes of an array, and others that share pieces with them."""
-    pieces = draw(st.lists(st.integers(1, 3), min_size=4, max_size=7))
+    """The sizes of an array, and others that share factors with them."""
+    factors = draw(st.lists(st.integers(1, 3), min_size=4, max_size=7))
 
     def merged(axes):
-        cuts = sorted(draw(st.sets(st.integers(1, len(pieces) - 1), min_size=axes - 1, max_size=axes - 1)))
-        return tuple(math.prod(pieces[a:b]) for a, b in zip([0, *cuts], [*cuts, len(pieces)], strict=True))
+        cuts = sorted(draw(st.sets(st.integers(1, len(factors) - 1), min_size=axes - 1, max_size=axes - 1)))
+        return tuple(math.prod(factors[a:b]) for a, b in zip([0, *cuts], [*cuts, len(factors)], strict=True))
 
     return merged(4), merged(draw(st.integers(2, 4)))
 

@@ -59,7 +59,7 @@ def test_a_model_with_a_large_kernel():
     model = jaxops.onnx.load(build(convolution, inputs=[info("x", x.shape)], initializers=[tensor(w, "w")]))
     wanted = lax.conv_general_dilated(x, w, (1, 1), [(15, 15)] * 2, feature_group_count=64)
     np.testing.assert_allclose(model(x), wanted, atol=3e-4)
-    (filters,) = model._function.runner.prepared.values
+    (filters,) = model._weights.cache.prepared.values()
     assert filters.shape == (31, 1, 31, 64)
 
 

@@ -111,7 +111,7 @@ def test_a_model_uses_it_for_weights_that_it_prepares(monkeypatch):
     model = jaxops.onnx.load(made)
     found = np.asarray(model(x))
     np.testing.assert_allclose(found, exactly(x, w, (1, 1, 1, 1)), atol=5e-4)
-    (filters,) = model._function.runner.prepared.values
+    (filters,) = model._weights.cache.prepared.values()
     assert filters.shape == (4, 128, 3, 128)
 
 

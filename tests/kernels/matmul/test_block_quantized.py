@@ -62,6 +62,18 @@ def test_values(lead, k, n, count, bits, zeros):
     agree(jax.jit(fn)(a, codes, scales, zeros), expected(a, codes, scales, zeros, bits))
 
 
+def test_mapped_rows_are_rows():
+    """`jax.vmap` over `a` alone gives one product of more rows, whose weights are unpacked once."""
+    a, *weights = operands((2, 1), 1024, 512, 4)
+    fn = jax.vmap(functools.partial(block_quantized_dot, bits=4), (1, None, None, None), 1)
+    agree(jax.jit(fn)(a, *weights), expected(a, *weights, 4))
+    (call,) = [e for e in jax.make_jaxpr(fn)(a, *weights).eqns if e.primitive.name == "block_quantized_dot"]
+    assert call.params["call"].transforms == ()
+    both = jax.vmap(functools.partial(block_quantized_dot, bits=4), (1, None, None, 0), 1)
+    zeros = np.stack([weights[2]])
+    agree(jax.jit(both)(a, *weights[:2], zeros), expected(a, *weights, 4))
+
+
 def test_elements_that_fill_no_block_are_not_read():
     a, codes, scales, zeros = operands((2,), 768, 512, 4)
     scales[:, -1] = np.inf

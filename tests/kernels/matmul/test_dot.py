@@ -186,7 +186,7 @@ def test_a_model(asked, fast):
 def test_weights_are_prepared_in_bfloat16(fast):
     loaded = load(NET, precision="bfloat16")
     loaded(array(9, 128, 12, 12))
-    kept = loaded._function.runner.prepared.values
+    kept = loaded._weights.cache.prepared.values()
     assert {v.dtype for v in kept} == {jnp.dtype(jnp.bfloat16)}
     sizes = {name: p.size for name, p in loaded.params.items()}
     if fast == "AMD":  # Winograd's

@@ -191,6 +191,6 @@ def test_squeeze_and_excitation_of_a_model(squeezed):
     m = np.maximum(tensors["w1"][..., 0, 0] @ np.asarray(h).mean((0, 2, 3)), 0)
     gate = 1 / (1 + np.exp(-(tensors["w2"][..., 0, 0] @ m)))
     np.testing.assert_allclose(model(x), h * gate[None, :, None, None], rtol=1e-4, atol=1e-4)
-    (part,) = model._function.runner.prepared._cache.executables.values()
+    (part,) = model._weights.cache.executables.values()
     names = operations(part.run.lower(part.prepared, part.weights, [x]).compile())
     assert not names & {"reduce", "reduce-window"}

@@ -4,12 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from graphs import build, info, node, tensor
-from onnx import TensorProto
+from graphs import build, info, model, node, tensor
+from onnx import TensorProto, helper
 
 import jaxops as jo
 import jaxops.onnx
-from jaxops.errors import BoundsError, StaticError
+from jaxops.errors import BoundsError, ShapeError, StaticError
+from jaxops.ml import label_encoder
 from jaxops.opaque import ChosenStrings, ZippedMaps
 from jaxops.static import StaticValue
 
@@ -37,6 +38,10 @@ MOVES = {
     "equal": lambda s: jo.equal(s, np.array("dog", object)),
     "equal to chosen": lambda s: jo.equal(jo.transpose(jo.transpose(s)), jo.reverse_sequence(s, np.array([2, 1, 2]))),
     "shape": lambda s: np.asarray(jo.shape(s)),
+    "label_encoder to integers": lambda s: label_encoder(s, keys_strings=["dog", "cat"], values_int64s=[5, 6]),
+    "label_encoder to floats": lambda s: label_encoder(s, keys_strings=["eel"], values_floats=[0.5], default_float=-2),
+    "label_encoder to strings": lambda s: label_encoder(s, keys_strings=["dog", "cat"], values_strings=["d", "c"]),
+    "if_": lambda s: jo.if_(jo.shape(s)[0] > 1, lambda: [s], lambda: [MORE])[0],
 }
 
 
@@ -60,6 +65,10 @@ def test_a_position_out_of_range_stays_one(position):
 
     strings, same = jax.jit(joined)(positions)
     assert same.tolist() == [True, False]
+    keys = {"keys_strings": ["cat"]}
+    for values, expected in ({"values_int64s": [7]}, [7, -1]), ({"values_floats": [7]}, [7, np.nan]):
+        run = jax.jit(lambda p, values=values: label_encoder(ChosenStrings(p, StaticValue(LABELS)), **keys, **values))
+        np.testing.assert_array_equal(run(positions), expected)
     with pytest.raises(BoundsError, match=r"an index that chooses one of 4 strings is out of range"):
         np.asarray(strings)
 
@@ -67,6 +76,58 @@ def test_a_position_out_of_range_stays_one(position):
 def test_what_reads_strings_is_refused_under_jit():
     with pytest.raises(StaticError, match=r"strings that depend on traced numbers cannot be used under jit"):
         jax.jit(lambda p: jo.string_concat(ChosenStrings(p, StaticValue(LABELS)), "s"))(POSITIONS)
+
+
+@pytest.mark.parametrize("test", [True, False])
+@pytest.mark.parametrize("position", [0, 3, 4])
+def test_branches_give_strings(test, position):
+    """Chosen and static ones; a position out of range in one branch chooses no string of the other."""
+
+    def run(test, p):
+        strings = ChosenStrings(p, StaticValue(LABELS))
+        return jo.if_(test, lambda: [strings, p], lambda: [np.array("fox", object), p + 1])
+
+    strings, number = jax.jit(run)(test, np.int32(position))
+    assert number == (position if test else position + 1)
+    if test and position == 4:
+        with pytest.raises(BoundsError, match=r"one of 5 strings is out of range"):
+            np.asarray(strings)
+    else:
+        assert np.asarray(strings).tolist() == (LABELS[position] if test else "fox")
+
+
+def test_branches_with_other_strings_are_refused():
+    def run(other):
+        return jax.jit(lambda test: jo.if_(test, lambda: [LABELS], lambda: [other]))(True)
+
+    for other, shown in (LABELS[:2], r"object\[2\]"), (np.arange(4), r"int32\[4\]"):
+        with pytest.raises(
+            ShapeError, match=rf"(?s)both branches must give outputs of one type .*else_branch  {shown}"
+        ):
+            run(other)
+
+
+def test_a_file_with_strings_in_branches():
+    proto = model(
+        """main (float x, float[n] z) => (string y, int64[k] code) {
+            zero = Constant<value = float {0}>() c = Greater(x, zero)
+            y = If(c) <then_branch = t () => (string a) { a = Constant<value_string = "above">() },
+                       else_branch = e () => (string b) { b = Constant<value_string = "below">() }>
+            names = Constant<value_strings = ["u", "v", "w"]>() one = Constant<value_ints = [1]>()
+            largest, place = TopK(z, one) label = Gather(names, place)
+            code = ai.onnx.ml.LabelEncoder<keys_strings = ["u", "w"], values_int64s = [5, 7]>(label) }"""
+    )
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    net = jaxops.onnx.load(proto)
+    z = np.float32([1, 2, 3])
+    program = net.export()
+    again = jax.export.deserialize(program.serialize())
+    for x, expected in (np.float32(2), "above"), (np.float32(-1), "below"), (np.float32(np.nan), "below"):
+        for run in (net.apply, jax.jit(net.apply), program.call, again.call):
+            y, code = run(net.params, x, z)
+            assert np.asarray(y).tolist() == expected
+            assert np.asarray(code).tolist() == [7]
+    assert not net.cuts
 
 
 def labelled():

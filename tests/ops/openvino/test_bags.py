@@ -6,7 +6,7 @@ import pytest
 from jax.test_util import check_grads
 from openvino_peer import agree
 
-from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError
+from jaxops.errors import ArgumentError, BoundsError, DTypeError, ShapeError, StaticError
 from jaxops.openvino import ops
 
 RNG = np.random.default_rng(2)
@@ -122,6 +122,15 @@ def test_empty_rows():
             ShapeError,
             r"`indices` of \(2, 2\) must be \(I,\)",
             lambda: ops.embedding_bag_offsets(TABLE, ROWS.reshape(2, 2), STARTS),
+        ),
+        *(
+            (BoundsError, r"`emb_table` of \(0, 2, 3\) is empty along axis 0", call)
+            for call in (
+                lambda: ops.embedding_bag_offsets(TABLE[:0], ROWS, STARTS),
+                lambda: ops.embedding_bag_offsets(TABLE[:0], ROWS[:0], STARTS * 0, np.int64(0)),
+                lambda: ops.embedding_bag_packed(TABLE[:0], ROWS.reshape(2, 2)),
+                lambda: ops.embedding_segments_sum(TABLE[:0], ROWS, ROWS, 2),
+            )
         ),
         (DTypeError, "`indices` must be integers", lambda: ops.embedding_bag_offsets(TABLE, ROWS * 1.0, STARTS)),
         (

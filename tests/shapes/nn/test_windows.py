@@ -7,9 +7,10 @@ import pytest
 from jax.export import symbolic_shape
 
 from jaxops.errors import ArgumentError, ShapeError, SizeError
+from jaxops.jax_internals import evaluated
 from jaxops.shapes.nn import windows
 from jaxops.shapes.nn.windows import Options
-from jaxops.static import LIMITING, evaluated
+from jaxops.static import LIMITING
 
 DEFAULT = Options("NOTSET", None, None, None)
 

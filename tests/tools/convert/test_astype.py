@@ -263,6 +263,35 @@ def test_an_old_opset_that_does_not_list_bfloat16():
     np.testing.assert_array_equal(model.astype(jnp.bfloat16)(x), np.maximum(x, 0))
 
 
+RETURNED = {  # constants that a node reads and the model returns
+    "a number": "(float[2] x) => (float[1] c, float[2] y) <float[1] c = {1.5}> { y = Mul(x, c) }",
+    "scales": "(float[2] x) => (float[1] c, float[n] y) <float[1] c = {2.5}> { y = Resize(x, , c) }",
+    "computed scales": """(float[2] x) => (float[1] c, float[n] y) <float[1] b = {1.25}> {
+        c = Add(b, b)  y = Resize(x, , c) }""",
+    "pieces": """(float[2] x) => (float[1] c, float[n] y, float[1] d) <float[2] b = {2.5, 1.5}> {
+        z = Constant <value_ints = [0]> ()  k = Identity(z)  h = Shape(x)  one = Div(h, h)  f = Cast <to = 1> (one)
+        g = Concat <axis = 0> (f, f)  c, d = Split <axis = 0> (g)  y = Resize(x, , c) }""",
+    "in a branch": """(float[2] x) => (float[1] c, float[2] y) <float[1] c = {1.5}, float zero = {0}> {
+        s = ReduceSum <keepdims = 0> (x)  t = Greater(s, zero)
+        y = If (t) < then_branch = then () => (float[2] a) { a = Mul(x, c) },
+                     else_branch = other () => (float[2] b) { b = Add(x, c) }> }""",
+}
+
+
+@pytest.mark.parametrize("name", RETURNED)
+def test_a_constant_that_is_returned_and_read(name):
+    """The model returns it in the narrow type; a node that needs it static reads it as it was."""
+    model, x = load(f"m {RETURNED[name]}"), np.float32([1, 2])
+    for narrow in (model.astype(jnp.bfloat16), model.astype(jnp.float16).astype(jnp.bfloat16)):
+        given = x.astype(jnp.bfloat16)
+        for outputs in (narrow(given), jax.jit(narrow)(given), narrow.apply(narrow.params, given)):
+            for y, e in zip(outputs, model(x), strict=True):
+                assert y.dtype == jnp.bfloat16
+                np.testing.assert_array_equal(np.asarray(y, np.float32), e)
+        [y] = narrow.apply(narrow.params, given, outputs=["y"])[None]
+        np.testing.assert_array_equal(np.asarray(y, np.float32), model(x).y)
+
+
 def test_what_is_refused():
     model = load("m (float[3] x) => (float[3] y) { y = Relu(x) }")
     with pytest.raises(ArgumentError, match="astype: int8 is not one of bfloat16 and float16"):

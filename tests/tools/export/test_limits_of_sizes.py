@@ -11,7 +11,6 @@ from symbolic_graphs import inputs, model
 
 import jaxops.onnx
 from jaxops.errors import ShapeError, SizeError
-from jaxops.tools.export.bounds import bounds
 
 
 class Limited(NamedTuple):
@@ -253,26 +252,6 @@ def test_within_and_beyond(row):
     for sizes, limit in row.refuses:
         with pytest.raises(ValueError, match=f"constraint {limit}\\."):
             program.call(loaded.params, *inputs(loaded, sizes))
-
-
-@pytest.mark.parametrize(
-    ("needs", "found"),
-    [
-        ("4*b*min(t, 63) == 4*b*t", ["t <= 63"]),
-        ("min(2*t - 1, 63) == 2*t - 1", ["t <= 32"]),
-        ("min(h, 8)*min(w, 9) == h*w", ["h <= 8", "w <= 9"]),
-        ("min(h, 8) == 8", ["h >= 8"]),
-        ("b*max(t, 9) == b*t", ["t >= 9"]),
-        ("max(floordiv(t, 4) - 1, 0) == floordiv(t, 4) - 1", ["t >= 4"]),
-        ("min(s, c) == s", ["s <= c"]),
-        ("min(s, c) == 4", []),  # either of both may be larger
-        ("63 >= t", ["t <= 63"]),
-        ("a - 2 >= b", ["a - 2 >= b"]),
-        ("a == b", []),
-    ],
-)
-def test_bounds(needs, found):
-    assert bounds(needs) == found
 
 
 def test_an_error_without_export_names_the_limit():

@@ -9,7 +9,7 @@ from symbolic_graphs import Row, agrees, model
 
 import jaxops.onnx
 from jaxops.errors import SizeError
-from jaxops.tools.export import size_limits
+from jaxops.tools.export.limits.learned import Limits
 
 STATE = "sh = Constant<value_ints=[1,1,4]>()  h0 = ConstantOfShape(sh)  "
 JOINED = "(float[n,3] x, float[2,3] z) => (float[i,j] y)"
@@ -307,7 +307,7 @@ def test_no_limit_is_left_of_a_question_that_a_number_answers():
 
 def test_what_jax_cannot_lower_names_the_node_and_the_size(monkeypatch):
     """JAX writes a cumulative sum as a window of the whole axis, and asks only then for its size."""
-    monkeypatch.setattr(size_limits.Limits, "learn", lambda self, error: False)
+    monkeypatch.setattr(Limits, "learn", lambda self, error: False)
     head = "(float[n,t] x) => (float[n,u] y)"
     body = """a = Constant<value_int=1>()  z = Constant<value_ints=[0]>()  four = Constant<value_ints=[4]>()
         one = Constant<value_ints=[1]>()  big = Constant<value_ints=[1000000]>()  s = Slice(x, four, big, one)

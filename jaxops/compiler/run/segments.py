@@ -10,7 +10,7 @@ import jax
 
 from jaxops.compiler import ir
 from jaxops.compiler.ir import Emit, Program
-from jaxops.compiler.partition.repeated_layers import Section
+from jaxops.compiler.partition.repeated_layers import Segment
 from jaxops.compiler.passes import lazy_moves
 from jaxops.compiler.passes.sink_transposes import of_strong_type
 
@@ -21,8 +21,8 @@ jax.tree_util.register_dataclass(lazy_moves.LazyBroadcast, ["array"], ["shape", 
 
 
 @dataclass(frozen=True)
-class Segment:
-    """Consecutive operations of a program. run: the function that computes them, one for all equal segments.
+class SegmentCall:
+    """The place of a segment in a program. run: the function that computes it, one for all equal segments.
 
     operands, results: the numbers of values. dead: the values that no later segment reads.
     """
@@ -40,7 +40,7 @@ class SegmentedProgram:
     at_once: the number of segments that XLA compiles at once; each needs much memory.
     """
 
-    segments: tuple[Segment, ...]
+    segments: tuple[SegmentCall, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     at_once: int
@@ -101,29 +101,29 @@ class LoweredSegments:
 
 
 def segmented(
-    program: Program, sections: Sequence[Section], programs: Mapping[Any, Program], emit: Emit, at_once: int
+    program: Program, segments: Sequence[Segment], programs: Mapping[Any, Program], emit: Emit, at_once: int
 ) -> SegmentedProgram:
-    """Makes a segment of each section of a program.
+    """Makes a call of each segment of a program.
 
-    programs: form of sections → the program that runs. emit: computes the results of an operation.
+    programs: form of segments → the program that runs. emit: computes the results of an operation.
     """
     functions: dict[Any, Any] = {}
-    segments: list[Segment] = []
+    calls: list[SegmentCall] = []
     needed: set[Any] = set(program.outputs)
-    *before, last = sections
-    ends = all(section.form != last.form for section in before)
-    for section in reversed(sections):
-        inputs, outputs = section.program.inputs, section.program.results
-        if section.form not in functions:
-            functions[section.form] = _function(programs[section.form], emit, ends and section is last)
+    *before, last = segments
+    ends = all(segment.form != last.form for segment in before)
+    for segment in reversed(segments):
+        inputs, outputs = segment.program.inputs, segment.program.results
+        if segment.form not in functions:
+            functions[segment.form] = _function(programs[segment.form], emit, ends and segment is last)
         dead = {*inputs, *outputs} - needed
-        segments.append(Segment(functions[section.form], inputs, outputs, tuple(sorted(dead))))
+        calls.append(SegmentCall(functions[segment.form], inputs, outputs, tuple(sorted(dead))))
         needed.update(inputs)
-    return SegmentedProgram(tuple(reversed(segments)), program.inputs, program.results, at_once)
+    return SegmentedProgram(tuple(reversed(calls)), program.inputs, program.results, at_once)
 
 
 def _function(program: Program, emit: Emit, ends: bool) -> Callable[..., Any]:
-    """Returns the function of a section. ends: whether its results must be arrays, not lazy values."""
+    """Returns the function of a segment. ends: whether its results must be arrays, not lazy values."""
 
     def run(*operands: Any) -> list[Any]:
         results = ir.run(program, operands, emit)

@@ -1,6 +1,5 @@
 """The sizes that an exported program serves: limits that are learned while the model is traced."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -10,24 +9,23 @@ import jax
 import numpy as np
 
 from jaxops.errors import SizeError, symbols_in
+from jaxops.jax_internals import evaluated, terms
 from jaxops.ops.common.elementwise import on_sizes
-from jaxops.shapes.arithmetic import FUNCTIONS
-from jaxops.static import is_symbolic, static_array, symbolic_shape
-from jaxops.symbolic import size_of_text
-from jaxops.tools.export.example_sizes import some_zero
-from jaxops.tools.export.quasi_polynomials import Undetermined
-from jaxops.tools.export.size_ranges import Range, line
-from jaxops.tools.export.solving import (
+from jaxops.static import Dim, is_symbolic, static_array, symbolic_shape
+from jaxops.symbolic import sides
+from jaxops.tools.export.limits.examples import some_zero
+from jaxops.tools.export.limits.quasi_polynomials import Undetermined
+from jaxops.tools.export.limits.ranges import Range, line
+from jaxops.tools.export.limits.solving import (
     MOST,
-    SIGN,
     Limit,
     difference_of,
     fresh_scope,
     limits_for,
-    sides,
-    size_of,
+    parsed,
     solutions,
     two_uses,
+    with_meanings,
 )
 
 # The largest number of branches for which both answers are tried.
@@ -55,8 +53,8 @@ class Limits:
     _tried: set[tuple[str, Limit]] = field(default_factory=set)
     _question: str = ""
     _constraints: list[str] = field(default_factory=list)
-    _meanings: dict[str, str] = field(default_factory=dict)  # the sizes that the symbols of the inputs stand for
-    _scopes: list[tuple[Any, dict[str, str]]] = field(default_factory=list)  # of this trace, with symbols' meanings
+    _meanings: dict[str, Dim] = field(default_factory=dict)  # the sizes that the symbols of the inputs stand for
+    _scopes: list[tuple[Any, dict[str, Dim]]] = field(default_factory=list)  # of this trace, with symbols' meanings
     _newest: dict[tuple[int, str], Any] = field(default_factory=dict)  # a size of a scope → its form now
 
     @property
@@ -70,9 +68,9 @@ class Limits:
             self._begin()
         self.in_trace, self._question = False, ""
         self._scopes = [(self._scopes[-1][0], {})]
-        plain = fresh_scope()
-        texts = {name: str(symbolic_shape(text, scope=plain)[0]) for name, text in meanings.items()}
-        return {name: size_of(text, self._scopes[-1][0], self._meanings) for name, text in texts.items()}
+        return {
+            name: with_meanings(parsed(text), self._meanings, self._scopes[-1][0]) for name, text in meanings.items()
+        }
 
     def learn(self, error: SizeError) -> bool:
         """Adds the requirement of the model to the limits; False if nothing new helps."""
@@ -105,12 +103,12 @@ class Limits:
         """
         if " == " not in error.needs:
             return {}
-        numbers = two_uses(error.needs) or some_zero(str(difference_of(error.needs)[0]), symbols_in(error.needs))
-        texts = {name: self._meanings.get(name, name) for name in (*self._meanings, *numbers)}
+        numbers = two_uses(error.needs) or some_zero(difference_of(error.needs)[0], symbols_in(error.needs))
+        sizes = self._meanings | {name: parsed(name) for name in numbers if name not in self._meanings}
         return {
-            name: size_of_text(text, numbers.__getitem__, FUNCTIONS)
-            for name, text in texts.items()
-            if symbols_in(text) and set(symbols_in(text)) <= numbers.keys()
+            name: evaluated(size, numbers)
+            for name, size in sizes.items()
+            if symbols_in(size) and set(symbols_in(size)) <= numbers.keys()
         }
 
     def turns(self) -> bool:
@@ -161,7 +159,7 @@ class Limits:
         key = id(size.scope), str(size)
         if key not in self._newest:
             meanings = next(meanings for scope, meanings in self._scopes if scope is size.scope)
-            self._newest[key] = size_of(key[1], newest, meanings)
+            self._newest[key] = with_meanings(size, meanings, newest)
         return self._newest[key]
 
     def _begin(self) -> None:
@@ -170,9 +168,8 @@ class Limits:
         self._meanings, self._constraints, self._scopes = {}, [], []
         self._apply(Limit(tuple(text for text in self.asked_for if not _definition(text))))
         for symbol, meaning in filter(None, map(_definition, self.asked_for)):
-            meaning = str(size_of(meaning, fresh_scope(), self._meanings))
-            previous = self._meanings.get(symbol)
-            self._apply(Limit((f"{previous} == {meaning}",)) if previous else Limit((), symbol, meaning))
+            meaning, previous = with_meanings(meaning, self._meanings), self._meanings.get(symbol)
+            self._apply(Limit((f"{previous} == {meaning}",)) if previous else Limit((), symbol, str(meaning)))
         for limit in self.learned:
             self._apply(limit)
         self._scopes = self._scopes[-1:]
@@ -186,7 +183,7 @@ class Limits:
         self.learned.append(limit)
         if limit.symbol:
             self._tried.clear()  # the same text has another meaning now
-            if self._meanings[limit.symbol].isdigit():
+            if not is_symbolic(self._meanings[limit.symbol]):
                 self._reconsider(limit.symbol)
         return True
 
@@ -200,18 +197,18 @@ class Limits:
             else:
                 forgotten |= about
         if forgotten != {symbol}:
-            self.learned = [Limit((), symbol, self._meanings[symbol]), *kept_limits]
+            self.learned = [Limit((), symbol, str(self._meanings[symbol])), *kept_limits]
             self._begin()
 
     def _apply(self, limit: Limit) -> None:
         """Applies a limit. Raises ValueError or NotImplementedError, without changes, if it cannot be met."""
-        new = {limit.symbol: limit.meaning} if limit.symbol else {}
+        new = {limit.symbol: parsed(limit.meaning)} if limit.symbol else {}
         constraints = [*(_constraint_with(text, new) for text in self._constraints), *limit.constraints]
         ranges = _ranges(constraints)
         if any(bounds.low > bounds.high for bounds in ranges.values()):
             raise ValueError(f"no number fits {limit}")
         meanings = _composed(self._meanings, new)
-        if any(int(k) > MOST for k in re.findall(rf"(\d+)\*{limit.symbol}\b", meanings.get(limit.symbol, ""))):
+        if any(term.number > MOST for term in terms(meanings.get(limit.symbol, 0)) if str(term.size) == limit.symbol):
             raise ValueError(f"multiples of a large number: {limit}")
         scope = fresh_scope(constraints, ranges)
         _ = symbolic_shape("size", scope=scope)[0] >= 1  # JAX raises an error now if they cannot be met
@@ -219,30 +216,22 @@ class Limits:
         self._scopes = [*((old, _composed(texts, new)) for old, texts in self._scopes), (scope, {})]
 
 
-def _definition(text: str) -> tuple[str, str] | None:
+def _definition(text: str) -> tuple[str, Dim] | None:
     """Splits an equation that defines a symbol: (t, 2*s) for `t == 2*s`; None for any other text."""
-    if not SIGN.search(text):
-        return None
     left, sign, right = sides(text)
     plain = sign == "==" and left.isidentifier() and left not in symbols_in(right)
-    return (left, str(symbolic_shape(right)[0])) if plain else None
+    return (left, parsed(right)) if plain else None
 
 
-def _composed(meanings: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
+def _composed(meanings: Mapping[str, Dim], new: Mapping[str, Dim]) -> dict[str, Dim]:
     """The meanings of symbols after some symbols in them got new meanings."""
-    plain = fresh_scope()
-    return {**new, **{name: str(size_of(text, plain, new)) for name, text in meanings.items()}}
+    return {**new, **{name: with_meanings(size, new) for name, size in meanings.items()}}
 
 
-def _constraint_with(text: str, new: Mapping[str, str]) -> str:
+def _constraint_with(text: str, new: Mapping[str, Dim]) -> str:
     """A constraint after some symbols in it got new meanings."""
-    if not new:
-        return text
-    plain = fresh_scope()
-    left, sign, right = (
-        str(symbolic_shape(part, scope=plain)[0]) if k != 1 else part for k, part in enumerate(sides(text))
-    )
-    return f"{size_of(left, plain, new)} {sign} {size_of(right, plain, new)}"
+    left, sign, right = sides(text)
+    return f"{with_meanings(parsed(left), new)} {sign} {with_meanings(parsed(right), new)}" if new else text
 
 
 def _ranges(constraints: Sequence[str]) -> dict[str, Range]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxops.symbolic import size_of_text
-from jaxops.tools.export.quasi_polynomials import Numbers, Undetermined, bounds, quasi_polynomial
+from jaxops.tools.export.limits.quasi_polynomials import Numbers, Undetermined, bounds, quasi_polynomial
 
 MANY = 3000
 FUNCTIONS = {"floordiv": np.floor_divide, "mod": np.mod, "max": np.maximum, "min": np.minimum}

@@ -19,17 +19,18 @@ import numpy as np
 from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
 from jaxops.compiler.primitives import jaxprs
-from jaxops.compiler.row_independence import row_wise
+from jaxops.compiler.row_independence import serves_surplus_rows
 from jaxops.dtypes import canonical
 from jaxops.errors import JaxopsError, UnsupportedError
 from jaxops.graph.interpreter import run_node, scope_of, unwrap
 from jaxops.graph.nodes import Graph, Node
+from jaxops.jax_internals import evaluated
 from jaxops.lazy_sequences import SplitSequence
 from jaxops.memory import LIMIT
 from jaxops.progress import step
-from jaxops.runtime.host_data import Data
+from jaxops.runtime.host_data import Data, widened
 from jaxops.runtime.recently_used import RecentlyUsed
-from jaxops.static import UNKNOWN, StaticValue, Undecided, evaluated, is_symbolic, symbolic_shape
+from jaxops.static import UNKNOWN, StaticValue, Undecided, is_symbolic, symbolic_shape
 
 # Sizes are rounded up to at least `_ROWS` if the operands then have at most `_FEW` elements: without this, a loop that
 # adds one row at a time would need programs for 1, 2, 4 and 8 rows.
@@ -115,15 +116,7 @@ class Plan:
     def padded(self, values: Any) -> Any:
         """Returns the operands padded with zeros."""
         arrays, tree = jax.tree.flatten(values)
-
-        def pad(x: Any, room: tuple[int, ...]) -> Any:
-            if room == x.shape:
-                return x
-            wider = np.zeros(room, x.dtype)
-            wider[tuple(map(slice, x.shape))] = x
-            return wider
-
-        return jax.tree.unflatten(tree, list(map(pad, arrays, self._rooms)))
+        return jax.tree.unflatten(tree, list(map(widened, arrays, self._rooms)))
 
     def cropped(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the results without surplus rows, as data; static sizes become the true ones."""
@@ -136,7 +129,11 @@ class Plan:
             true = np.asarray(x)[tuple(map(slice, result.sizes))]
             return true if isinstance(x, np.ndarray) else Data(true)
 
-        return {name: jax.tree.map(crop, value, self._result(name)) for name, value in values.items()}
+        def cropped(value: Any, result: Any) -> Any:
+            # Most values are arrays, for which a walk over a tree takes longer than the crop.
+            return crop(value, result) if isinstance(result, _Shape) else jax.tree.map(crop, value, result)
+
+        return {name: cropped(value, self._result(name)) for name, value in values.items()}
 
 
 @dataclass(eq=False)
@@ -300,7 +297,7 @@ def _outputs(
         program, shapes = jax.make_jaxpr(call, return_shape=True)(traced, inner)
     except (*UNKNOWN, Undecided, JaxopsError):
         return None
-    mixes = not row_wise(program.jaxpr)
+    mixes = not serves_surplus_rows(program.jaxpr)
     if mixes and not _has_rules(program, symbols):
         return None
     remaining, (outputs, shape) = iter(shapes), seen[0]

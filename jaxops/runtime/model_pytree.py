@@ -50,8 +50,8 @@ class ModelStructure:
     def __init__(self, model: Any, *facts: Any) -> None:
         """facts: everything that determines the model's program."""
         self._model = again(model)
-        # Without prepared values: programs that JAX compiles for a structure keep the structure in memory.
-        self._model._weights, self._model._function = None, model._function.again()
+        # Without parameters: programs that JAX compiles for a structure keep the structure in memory.
+        self._model._weights = GivenWeights(model._tensors, None)
         runner = model._function.runner
         self._facts = *facts, runner.max_bytes, runner.precision
 
@@ -69,9 +69,9 @@ class ModelStructure:
         return repr(self._model)
 
     def with_params(self, params: Mapping[str, Any]) -> Any:
-        """Returns the model with these parameters, without prepared values."""
+        """Returns the model with these parameters."""
         model = again(self._model)
-        model._weights, model._function = GivenWeights(model._tensors, params), model._function.again()
+        model._weights = GivenWeights(model._tensors, params)
         model._structure = self
         return model
 

@@ -156,7 +156,6 @@ def _function(value: Any) -> QuasiPolynomial:
     return QuasiPolynomial(np.array([value]))
 
 
-OF_ARRAYS = {"floordiv": np.floor_divide, "mod": np.mod, "max": np.maximum, "min": np.minimum}
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "floordiv": lambda a, b: _function(a).floored(b),
     "mod": lambda a, b: _function(a).remainder(b),

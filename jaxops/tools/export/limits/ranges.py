@@ -1,22 +1,21 @@
 """Ranges of symbolic sizes; JAX's own computation is slow for quotients."""
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from jaxops.errors import symbols_in
-from jaxops.static import Dim, evaluated, is_symbolic
-from jaxops.symbolic import size_of_text
-from jaxops.tools.export.quasi_polynomials import Undetermined, bounds, quasi_polynomial
-from jaxops.tools.export.terms import factored, reduced, summed, terms
+from jaxops.jax_internals import evaluated, terms
+from jaxops.static import Dim, is_symbolic
+from jaxops.symbolic import computed
+from jaxops.tools.export.limits.factors import factored, reduced
+from jaxops.tools.export.limits.quasi_polynomials import Undetermined, bounds, quasi_polynomial
 
 
 def line(size: Dim, symbol: str, equation: bool) -> tuple[float, float]:
     """The smallest and the largest number for which a size a·symbol + b is 0 (or not negative); else, any number."""
-    plain = all(re.fullmatch(rf"(\d+\*)?{symbol}|\d+", text) for _, text in terms(size))
-    if not plain:
+    if not all(str(term.size) in (symbol, "1") for term in terms(size)):
         return 1, math.inf
     b = evaluated(size, {symbol: 0})
     a = evaluated(size, {symbol: 1}) - b
@@ -117,8 +116,8 @@ def _exact(size: Dim) -> bool:
 def _range_of(ranges: Mapping[str, Range], size: Dim) -> Range:
     """The best known range of a size of one symbol, of a product of such sizes, or of a sum of sizes or products."""
     names = symbols_in(size)
-    if not names:
-        return _range(size)
+    if not names:  # such as floordiv(9, 6)
+        return _range(evaluated(size, {}) if is_symbolic(size) else size)
     if len(names) == 1:
         symbol_range = ranges.get(names[0], Range())
         try:
@@ -131,18 +130,16 @@ def _range_of(ranges: Mapping[str, Range], size: Dim) -> Range:
     groups = _groups(size)
     if len(groups) > 1:
         return sum((_range_of(ranges, group) for group in groups), Range(0, 0))
-    return _range(size_of_text(str(size), lambda name: ranges.get(name, Range()), _FUNCTIONS))
+    return _range(computed(size, lambda name: ranges.get(name, Range()), _FUNCTIONS))
 
 
 def _groups(size: Dim) -> list[Dim]:
     """The size as a sum of sizes that have no symbol in common."""
-    groups: list[tuple[set[str], list[tuple[bool, str]]]] = []
+    groups: list[tuple[set[str], Dim]] = []
     for term in terms(size):
-        names, together, apart = set(symbols_in(term[1])), [term], []
-        for group in groups:
-            if names.isdisjoint(group[0]):
-                apart.append(group)
-            else:
-                names, together = names | group[0], together + group[1]
-        groups = [*apart, (names, together)]
-    return [summed(together, size.scope) for _, together in groups]
+        names, together = set(symbols_in(term.size)), term.number * term.size
+        for group in [group for group in groups if not names.isdisjoint(group[0])]:
+            groups.remove(group)
+            names, together = names | group[0], group[1] + together
+        groups.append((names, together))
+    return [group for _, group in groups]

@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 import jaxops.onnx
 from jaxops.compiler import pipeline
 from jaxops.compiler.passes import lazy_moves
-from jaxops.compiler.run.repeated_layers import SegmentedProgram
+from jaxops.compiler.run.segments import SegmentedProgram
 
 pytestmark = pytest.mark.usefixtures("cut_however_short")
 RNG = np.random.default_rng(0)
@@ -63,7 +63,7 @@ def lowered_parts(network, segmented):
     """The programs of a model, lowered, in the order in which they run."""
     model, x = jaxops.onnx.load(network), image(1, 6, 24, 24)
     model(x)
-    (part,) = model._function.runner.prepared._cache.executables.values()
+    (part,) = model._weights.cache.executables.values()
     lowered = segmented[0].lower(part.prepared, part.weights, [x])
     return [lowered.parts[segment.run] for segment in lowered.wiring.segments]
 
@@ -251,7 +251,7 @@ def test_as_many_parts_are_compiled_at_once_as_a_program_says(count, monkeypatch
         meeting, begun, met = threading.Barrier(2), [], []
         model(x)
         assert met[:2] == [count == 2] * 2
-        (part,) = model._function.runner.prepared._cache.executables.values()
+        (part,) = model._weights.cache.executables.values()
         lowered = segmented[0].lower(part.prepared, part.weights, [x])
         meeting, begun, met = threading.Barrier(2), [], []
         lowered.compile()

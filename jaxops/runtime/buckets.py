@@ -24,11 +24,13 @@ from jaxops.errors import JaxopsError, ShapeError, SizeError, UnsupportedError
 from jaxops.graph.declared_sizes import identifiers
 from jaxops.graph.interpreter import unwrap
 from jaxops.graph.nodes import Graph, Value
+from jaxops.jax_internals import bounded_by
 from jaxops.lazy_sequences import SplitSequence
-from jaxops.runtime.counted_sizes import run_graph_counted
+from jaxops.runtime.counted_sizes import Counted, exact, run_graph_counted
+from jaxops.runtime.host_data import widened
 from jaxops.shown_text import clean
 from jaxops.static import Sizes, StaticValue, Undecided, is_symbolic, symbolic_shape
-from jaxops.symbolic import bounded_by, numbers_of
+from jaxops.symbolic import numbers_of
 
 
 class Range(NamedTuple):
@@ -40,25 +42,17 @@ class Range(NamedTuple):
     most: int
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["values", "sizes"], meta_fields=["axes", "ranges"])
+@partial(jax.tree_util.register_dataclass, data_fields=["values", "sizes"], meta_fields=["ranges"])
 @dataclass(frozen=True)
 class Rounded:
     """Inputs that are padded to the largest sizes of a bucket.
 
-    values: the inputs by name. sizes: symbol → its true size. axes: (input, axis, symbol) of each padded axis.
+    values: the inputs by name. sizes: symbol → its true size.
     """
 
     values: Mapping[str, Any]
     sizes: Mapping[str, Any]
-    axes: tuple[tuple[str, int, str], ...]
     ranges: tuple[Range, ...]
-
-
-class _Result(NamedTuple):
-    """A padded result. sizes: axis → its true size."""
-
-    array: Any
-    sizes: Mapping[int, Any]
 
 
 class _Sizes(NamedTuple):
@@ -67,14 +61,15 @@ class _Sizes(NamedTuple):
     numbers: Any
 
 
-def has_buckets(graph: Graph, inputs: Mapping[str, Any], multiples: Mapping[str, int]) -> bool:
-    """Tells whether inputs (the result of `InputBinder.bind_inputs`) have sizes to be rounded up, none of which is 0.
+def bucket_of(graph: Graph, inputs: Mapping[str, Any], multiples: Mapping[str, int]) -> tuple[Range, ...]:
+    """Returns the ranges of the sizes of inputs that are rounded up; () if there are none, or if one of them is 0.
 
-    multiples: the name of a size → the size is rounded up to a multiple of this number.
+    inputs: the result of `InputBinder.bind_inputs`. multiples: the name of a size → the size is rounded up to a
+    multiple of this number.
 
-    Raises UnsupportedError for a static input of such a size.
+    Raises UnsupportedError for a static input of such a size, ShapeError if one has different values in two inputs.
     """
-    sizes = list[int]()
+    sizes = dict[str, list[tuple[str, int]]]()
     for value, axis, name in _axes(graph, inputs, multiples):
         x = inputs[value.name]
         if isinstance(x, StaticValue):
@@ -83,49 +78,43 @@ def has_buckets(graph: Graph, inputs: Mapping[str, Any], multiples: Mapping[str,
                 f"  needed  {value.static}\n"
                 f"  hint    load the model without buckets for '{name}'"
             )
-        sizes.append(x.shape[axis])
-    return bool(sizes) and all(sizes)
+        sizes.setdefault(name, []).append((value.name, x.shape[axis]))
+    if not all(size for pairs in sizes.values() for _, size in pairs):
+        return ()
+    for name, ((first, expected), *pairs) in sizes.items():
+        for other, size in pairs:
+            if size != expected:
+                raise ShapeError(
+                    f"buckets: the size '{name}' is {expected} in input '{first}', but {size} in '{other}'\n"
+                    f"  hint    give both the same size, or load the model without buckets for '{name}'"
+                )
+    symbols = identifiers(multiples)
+    most = {name: -(-size // multiples[name]) * multiples[name] for name, ((_, size), *_) in sizes.items()}
+    return tuple(Range(name, symbols[name], n - multiples[name] + 1, n) for name, n in most.items())
 
 
 def run_in_buckets(
-    graph: Graph,
-    inputs: Mapping[str, Any],
-    multiples: Mapping[str, int],
-    halved: set[Any],
-    run: Callable[[Rounded], Any],
+    graph: Graph, inputs: Mapping[str, Any], ranges: tuple[Range, ...], unserved: set[Any], run: Callable[..., Any]
 ) -> Any:
-    """Pads the inputs, calls `run`, and crops the results. A bucket for which there is no program is halved.
+    """Returns the result of `run` for padded inputs. A bucket for which there is no program is halved.
 
-    inputs, multiples: as in `has_buckets`. halved: gets the buckets without a program. run: the program of a bucket.
-
-    Raises ShapeError if a size has different values in two inputs, and what `run` raises.
+    ranges: the result of `bucket_of`. unserved: gets the buckets without a program. run: the program of a bucket, which
+    raises ShapeError or Undecided if there is none.
     """
-    sizes = dict[str, tuple[str, int]]()
-    for value, axis, name in _axes(graph, inputs, multiples):
-        size = inputs[value.name].shape[axis]
-        first, before = sizes.setdefault(name, (value.name, size))
-        if size != before:
-            raise ShapeError(
-                f"buckets: the size '{name}' is {before} in input '{first}', but {size} in '{value.name}'\n"
-                f"  hint    give both the same size, or load the model without buckets for '{name}'"
-            )
-    symbols = identifiers(multiples)
-    most = {name: -(-size // multiples[name]) * multiples[name] for name, (_, size) in sizes.items()}
-    ranges = tuple(Range(name, symbols[name], n - multiples[name] + 1, n) for name, n in most.items())
     while True:
         room = _rounded(graph, inputs, ranges)
         leaves, tree = jax.tree.flatten(room)
         kind = graph, tree, tuple((x.shape, x.dtype) for x in leaves)
-        if kind not in halved:
+        if kind not in unserved:
             try:
-                return _cropped(run(room))
+                return run(room)
             except (ShapeError, Undecided) as error:
                 if all(size.least == size.most for size in ranges):
                     raise
                 served, reason = clean(_text(ranges)), clean(str(error).splitlines()[0])
                 warnings.warn(f"buckets: no program serves {served}, so each half gets its own: {reason}", stacklevel=2)
-                halved.add(kind)
-        ranges = tuple(_half(size, sizes[size.name][1]) for size in ranges)
+                unserved.add(kind)
+        ranges = tuple(_half(size, int(room.sizes[size.symbol])) for size in ranges)
 
 
 def _half(bucket: Range, size: int) -> Range:
@@ -136,15 +125,14 @@ def _half(bucket: Range, size: int) -> Range:
 
 def _rounded(graph: Graph, inputs: Mapping[str, Any], ranges: tuple[Range, ...]) -> Rounded:
     """Returns the inputs padded with zeros to the largest sizes of these buckets."""
-    by_name, axes = {size.name: size for size in ranges}, list[tuple[str, int, str]]()
-    room, sizes = dict[str, dict[int, int]](), dict[str, Any]()
+    by_name = {size.name: size for size in ranges}
+    room, sizes = dict[str, list[int]](), dict[str, Any]()
     for value, axis, name in _axes(graph, inputs, by_name):
         bucket = by_name[name]
-        axes.append((value.name, axis, bucket.symbol))
-        room.setdefault(value.name, {})[axis] = bucket.most
+        room.setdefault(value.name, list(inputs[value.name].shape))[axis] = bucket.most
         sizes[bucket.symbol] = np.asarray(inputs[value.name].shape[axis], canonical(np.int64))
-    values = {name: _with_room(x, room[name]) if name in room else x for name, x in inputs.items()}
-    return Rounded(values, sizes, tuple(axes), ranges)
+    values = {name: widened(x, room[name]) if name in room else x for name, x in inputs.items()}
+    return Rounded(values, sizes, ranges)
 
 
 def _text(ranges: Sequence[Range]) -> str:
@@ -159,15 +147,6 @@ def _axes(graph: Graph, inputs: Mapping[str, Any], names: Container[str]) -> Ite
                 yield value, axis, name
 
 
-def _with_room(x: Any, room: Mapping[int, int]) -> Any:
-    shape = tuple(room.get(axis, size) for axis, size in enumerate(x.shape))
-    if shape == x.shape:
-        return x
-    padded = np.zeros(shape, x.dtype)
-    padded[tuple(map(slice, x.shape))] = x
-    return padded
-
-
 def run_rounded(graph: Graph, params: Mapping[str, Any], inputs: Rounded, rng: Any) -> dict[str, Any]:
     """Computes the outputs of a graph by name, padded, for `run_in_buckets`; `jit` traces it.
 
@@ -175,14 +154,15 @@ def run_rounded(graph: Graph, params: Mapping[str, Any], inputs: Rounded, rng: A
     shrinks; SizeError and StaticError as an export does.
     """
     varying = [size for size in inputs.ranges if size.least < size.most]
+    by_name = {size.name: size.symbol for size in inputs.ranges}
     ranges = {size.symbol: range(size.least, size.most + 1) for size in varying}
     limits = [f"{size.symbol} {sign}" for size in varying for sign in (f">= {size.least}", f"<= {size.most}")]
     symbols: dict[str, Any] = dict(zip(ranges, symbolic_shape(", ".join(ranges), constraints=limits), strict=True))
     for symbol in list(symbols.values())[:1]:
         bounded_by(symbol.scope, partial(_bounds, ranges=ranges))
     shapes: dict[str, Any] = {name: list(x.shape) for name, x in inputs.values.items() if hasattr(x, "shape")}
-    for name, axis, symbol in inputs.axes:
-        shapes[name][axis] = symbols.get(symbol, shapes[name][axis])
+    for value, axis, name in _axes(graph, inputs.values, by_name):
+        shapes[value.name][axis] = symbols.get(by_name[name], shapes[value.name][axis])
 
     def spec(path: Any, x: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(tuple(shapes.get(path[0].key, x.shape)), x.dtype)
@@ -214,23 +194,20 @@ def run_rounded(graph: Graph, params: Mapping[str, Any], inputs: Rounded, rng: A
 
     def result(array: Any, sizes: Sizes) -> Any:
         axes = symbolic_axes(sizes)
-        return _Result(array, {axis: capacity.count(sizes[axis]) for axis in axes}) if axes else array
+        return Counted(array, {axis: capacity.count(sizes[axis]) for axis in axes}) if axes else array
 
     return jax.tree.unflatten(tree, [result(x.array, y.shape) for x, y in zip(results, leaves, strict=True)])
 
 
-def _cropped(values: Any) -> Any:
-    """Crops the results of `run_rounded` to their true sizes."""
+def cropped(values: Any, inputs: Any) -> Any:
+    """Crops the results of `run_rounded` to their true sizes; results for other inputs stay as they are."""
+    if not isinstance(inputs, Rounded):
+        return values
 
-    def crop(x: Any) -> Any:
-        if isinstance(x, _Sizes):
-            return StaticValue(np.asarray(x.numbers, np.int64))
-        if not isinstance(x, _Result):
-            return x
-        sizes = tuple(int(x.sizes.get(axis, size)) for axis, size in enumerate(x.array.shape))
-        return x.array if sizes == x.array.shape else as_traced(np.asarray(x.array)[tuple(map(slice, sizes))])
+    def known(x: Any) -> Any:
+        return StaticValue(np.asarray(x.numbers, np.int64)) if isinstance(x, _Sizes) else x
 
-    return jax.tree.map(crop, values, is_leaf=lambda x: isinstance(x, _Result | _Sizes))
+    return jax.tree.map(known, exact(values), is_leaf=lambda x: isinstance(x, _Sizes))
 
 
 def _static(value: Any) -> Any:

@@ -278,11 +278,6 @@ def test_a_part_of_a_size():
     [
         ("n = NonZero(x)  y = Cast<to = 1>(n)", StaticError, "depends on `X`|depends on `x`"),
         (
-            "y = RandomUniformLike(x)",
-            UnsupportedError,
-            r"`random_.*` works along an axis whose size differs from call to call(.|\n)*  in      y",
-        ),
-        (
             "s = Shape(x)  t = Sub(nine, s)  y = Expand(one, t)",
             UnsupportedError,
             r"the size - N \+ 9 may be larger for smaller inputs",

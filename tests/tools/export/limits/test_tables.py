@@ -11,7 +11,7 @@ from jax.export import symbolic_shape
 
 import jaxops.onnx
 from jaxops.errors import BoundsError, SizeError
-from jaxops.tools.export.table_limits import check_tables
+from jaxops.tools.export.limits.tables import check_tables
 
 ROWS = 96
 TABLE = np.random.default_rng(0).normal(size=(ROWS, 4)).astype(np.float32)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxops as jo
-from jaxops.ops.quantization.straight_through import Quantization, straight_through
+from jaxops.ops.quantization.straight_through_estimator import Quantization, straight_through
 
 RNG = np.random.default_rng(3)
 X = (RNG.normal(size=(3, 8, 5)) * 40).astype(np.float32)

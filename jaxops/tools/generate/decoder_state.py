@@ -1,0 +1,54 @@
+"""The state of a decoder: caches in which each row has its own number of tokens."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.tools.generate.cache_inputs import Cache
+
+
+class DecoderState(NamedTuple):
+    """The values that a step takes from the step before it; a pytree of fixed shapes.
+
+    position: int32 (B,), the number of tokens of each row so far, without padding. caches: input name → keys or values
+    with room for `length` tokens. A row's tokens lie at its first places; the places after them are zero.
+
+    >>> DecoderState(jnp.zeros(2, np.int32), {}).position
+    Array([0, 0], dtype=int32)
+    """
+
+    position: jax.Array
+    caches: dict[str, jax.Array]
+
+
+def inserted(caches: Sequence[Cache], state: DecoderState, rows: Any, other: DecoderState) -> DecoderState:
+    """Returns a state with the rows of another one in place of some. rows: integers (R,), where each row goes."""
+    axes = {cache.past.name: cache.batch or 0 for cache in caches}
+    written = {
+        name: x.at[(*[slice(None)] * axes[name], rows)].set(other.caches[name].astype(x.dtype))
+        for name, x in state.caches.items()
+    }
+    return DecoderState(state.position.at[rows].set(other.position), written)
+
+
+def only_first_tokens(caches: Sequence[Cache], arrays: dict[str, jax.Array], counts: jax.Array) -> dict[str, jax.Array]:
+    """Returns the caches with zeros after the first tokens of each row.
+
+    counts: (B,), the numbers of these tokens; all equal if the model fixes its batch.
+    """
+
+    def cleared(cache: Cache, x: jax.Array) -> jax.Array:
+        if cache.window:
+            return x
+        places = jax.lax.broadcasted_iota(
+            np.int32, [n if k == cache.axis else 1 for k, n in enumerate(x.shape)], cache.axis
+        )
+        rows = (
+            counts[0] if cache.batch is None else counts.reshape([-1 if k == cache.batch else 1 for k in range(x.ndim)])
+        )
+        return jnp.where(places < rows, x, jnp.zeros((), x.dtype))
+
+    return {cache.past.name: cleared(cache, arrays[cache.past.name]) for cache in caches}

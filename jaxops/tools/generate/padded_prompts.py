@@ -1,0 +1,63 @@
+"""Prompts of different lengths in one array (B, n), padded on either side."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+class Alignment(NamedTuple):
+    """The move of each row's tokens to its beginning; the padding follows them.
+
+    order: (B, n), the column of each token before the move. counts: (B,), the number of tokens of each row.
+    """
+
+    order: jax.Array
+    counts: jax.Array
+
+    def front(self, x: Any) -> jax.Array:
+        """Moves the tokens of an array (B, n, …) to the beginning of each row."""
+        return jnp.take_along_axis(x, _over(self.order, x), 1)
+
+    def back(self, x: Any) -> jax.Array:
+        """Moves what was computed for each token back to its column; NaN at padding, or 0 in integers."""
+        places = _sorted(self.order)
+        padding = jnp.asarray(np.nan if jnp.issubdtype(x.dtype, jnp.inexact) else 0, x.dtype)
+        is_token = _over(places < self.counts[:, None], x)
+        return jnp.where(is_token, jnp.take_along_axis(x, _over(places, x), 1), padding)
+
+
+def alignment(mask: Any) -> Alignment:
+    """Returns the alignment of a mask (B, n), which is 0 at padding."""
+    is_padding = mask == 0
+    return Alignment(_sorted(is_padding), jnp.sum(~is_padding, axis=1, dtype=np.int32))
+
+
+def _sorted(x: Any) -> jax.Array:
+    return jnp.argsort(x, axis=1, stable=True).astype(np.int32)
+
+
+def _over(rows: jax.Array, x: Any) -> jax.Array:
+    """Returns an array (B, n) with further axes of size 1, as many as `x` has."""
+    return rows.reshape(*rows.shape, *[1] * (x.ndim - 2))
+
+
+def by_rows(fn: Callable[..., Any], axes: Any, out_axes: Any) -> Callable[..., Any]:
+    """Maps a function of one row, whose arrays have a batch of 1, over rows, whose scalars differ.
+
+    axes, out_axes: the axis of the rows in each argument and result, as for `jax.vmap`: a number, or a dictionary of
+    them for a dictionary of arrays; None for an array without rows. Numbers (B,) become scalars.
+    """
+
+    def each(x: Any, axes: Any, change: Callable[[Any, int], Any]) -> Any:
+        if isinstance(axes, dict):
+            return {name: x[name] if axis is None else change(x[name], axis) for name, axis in axes.items()}
+        return change(x, axes) if x.ndim else x
+
+    def row(*arguments: Any) -> Any:
+        one = (each(x, axis, jnp.expand_dims) for x, axis in zip(arguments, axes, strict=True))
+        return tuple(each(y, axis, jnp.squeeze) for y, axis in zip(fn(*one), out_axes, strict=True))
+
+    return jax.vmap(row, axes, out_axes)

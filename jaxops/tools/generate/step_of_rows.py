@@ -1,0 +1,197 @@
+"""One step of a decoder for rows that have the same number of tokens, traced with a symbolic number of past tokens."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.compiler.padded.growth import check_growth
+from jaxops.compiler.padded.interpreter import run_padded
+from jaxops.compiler.padded.values import Capacity
+from jaxops.dtypes import canonical
+from jaxops.errors import JaxopsError, ModelError
+from jaxops.graph.nodes import Graph, Value
+from jaxops.static import Dim, Undecided, symbolic_shape
+from jaxops.tools.generate.cache_inputs import Cache, counts_lengths, find_caches, windows_of
+from jaxops.tools.generate.needed_sizes import numbers_needed
+from jaxops.tools.generate.step_inputs import Tokens, dtype_of, filled_input, is_filled, is_mask, tokens_input
+from jaxops.tools.generate.table_bounds import reaches
+
+
+class Decodable(Protocol):
+    """The part of a model that a decoder needs."""
+
+    graph: Graph
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    x64: bool
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """The parameters, of which a decoder reads the shapes."""
+        ...
+
+    def apply(self, params: Mapping[str, Any], /, *inputs: Any, **named: Any) -> Any:
+        """The pure function."""
+        ...
+
+
+class StepOfRows:
+    """Runs a model for rows that have the same number of tokens, mostly one row.
+
+    length: the largest number of tokens. tokens, mask, others: the inputs of the model besides its caches.
+    logits: the position of the output with the logits.
+    """
+
+    def __init__(self, model: Decodable, cache: Mapping[str, str] | None, length: int) -> None:
+        self.model, self.length = model, length
+        self.tokens = tokens_input(model.inputs, cache or {})
+        batch = self.tokens.shape[0] if self.tokens.shape else None
+        self.caches: tuple[Cache, ...] = find_caches(model.inputs, model.outputs, cache, batch, windows_of(model.graph))
+        self.in_place = all(c.in_place for c in self.caches)
+        for one in self.caches:
+            if one.in_place:
+                one.shape(1, length)
+        past = {c.past.name for c in self.caches}
+        others = [v for v in model.inputs if v.name not in past and v is not self.tokens]
+        self.mask = next((v for v in others if is_mask(v)), None)
+        self.others = tuple(v for v in others if v is not self.mask)
+        self.counts_lengths = counts_lengths(model.graph, [c.past.name for c in self.caches])
+        self.slides = any(c.window for c in self.caches)
+        presents = {c.present.name for c in self.caches}
+        self.logits = next((k for k, v in enumerate(model.outputs) if v.name not in presents), -1)
+        if self.logits < 0:
+            raise ModelError("the model has no output beside its caches, so a step would give no logits")
+        self._reaches = False  # whether it is known that `length` tokens have positions
+
+    def __call__(
+        self,
+        params: Any,
+        position: Any,
+        new: Any,
+        tokens: jax.Array,
+        arrays: Mapping[str, Any],
+        named: Mapping[str, Any],
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """Returns the logits and the caches after a step of rows that have the same number of tokens, mostly one row.
+
+        position: the number of tokens before. new: how many of these tokens are no padding, which follows them.
+        """
+        batch, count = tokens.shape
+        total: Dim = self.length
+        if not self.in_place:
+            (total,) = symbolic_shape("s", constraints=[f"s >= {count}", f"s <= {self.length}"])
+        # A causal operator that counts from the end of the lengths takes padding for tokens, which no token sees.
+        reached = position + (count if self.counts_lengths and not self.slides else new)
+        new_tokens = Tokens(batch, count, position, total, reached)
+        past = total - count
+        specs, arrays = {}, dict(arrays)
+        for cache in self.caches:
+            array, name = arrays[cache.past.name], cache.past.name
+            specs[name] = jax.ShapeDtypeStruct(cache.with_tokens(array.shape, past), array.dtype)
+        if self.mask is not None:
+            specs[self.mask.name] = jax.ShapeDtypeStruct((batch, total), dtype_of(self.mask))
+            seen = jnp.arange(self.length, dtype=np.int32) < reached
+            arrays[self.mask.name] = jnp.broadcast_to(seen, (batch, self.length)).astype(dtype_of(self.mask))
+
+        def run(caches: Mapping[str, Any]) -> tuple[Any, ...]:
+            filled = {v.name: filled_input(v, new_tokens) for v in self.others if is_filled(v) and v.name not in named}
+            outputs = self.model.apply(params, **{self.tokens.name: tokens}, **filled, **named, **caches)
+            results = dict(zip((v.name for v in self.model.outputs), outputs, strict=True))
+            return outputs[self.logits], {c.past.name: results[c.present.name] for c in self.caches}
+
+        self._check_reach(params, arrays, batch, count, named)
+        if self.in_place:
+            logits, caches = run(arrays)
+            for cache in self.caches:
+                if caches[cache.past.name].shape != arrays[cache.past.name].shape:
+                    raise ModelError(
+                        f"cache: '{cache.past.name}' is declared to keep its size {arrays[cache.past.name].shape}, but "
+                        f"'{cache.present.name}' is {caches[cache.past.name].shape}"
+                    )
+            return logits, caches
+        try:
+            program, shapes = jax.make_jaxpr(run, return_shape=True)(specs)
+            self._check(shapes[1], total)
+            check_growth(program, {"s": range(count, self.length + 1)})
+            last = (position + count).astype(canonical(np.int64))
+            capacity = Capacity({"s": last}, {"s": self.length}, {past: self.length})
+            flat_outputs = run_padded(program, jax.tree.leaves(arrays), capacity)
+        except (JaxopsError, Undecided) as error:
+            error.add_note(
+                f"while tracing the decoder with a symbolic number of tokens, s: {past} past and {count} new"
+            )
+            raise
+        logits, presents = jax.tree.unflatten(jax.tree.structure(shapes), flat_outputs)
+        caches = {}
+        for cache in self.caches:
+            present = presents[cache.past.name]
+            sizes = cache.with_tokens(present.array.shape, total)
+            caches[cache.past.name] = present.masked(sizes, {cache.axis}, 0, capacity)
+        return logits.array, caches
+
+    def _check_reach(
+        self, params: Any, arrays: Mapping[str, Any], batch: int, count: int, named: Mapping[str, Any]
+    ) -> None:
+        """Raises ShapeError if the last of `length` tokens is beyond the end of a table, such as that of positions."""
+        if self._reaches:
+            return
+        shapes = {c.past.name: arrays[c.past.name].shape for c in self.caches}
+        filled, caches = self._last_step(batch, count, shapes)
+        specs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (params, {**named, **caches}))
+
+        def last_step(filled_inputs: Any, params: Any, other_inputs: Any) -> Any:
+            return self.model.apply(params, **{**filled_inputs, **other_inputs})
+
+        self._reaches = reaches(jax.make_jaxpr(last_step), filled, specs, self.length)
+
+    def _last_step(self, batch: int, count: int, shapes: Mapping[str, tuple[Any, ...]]) -> tuple[Any, Any]:
+        """Returns the inputs of a step with the last `count` tokens: (filled inputs, types of tokens and caches), for
+        caches of these shapes."""
+        past = self.length - count
+        with jax.ensure_compile_time_eval():
+            mask = () if self.mask is None else (self.mask,)
+            last_tokens = Tokens(batch, count, jnp.int32(past), self.length, jnp.int32(self.length))
+            filled = {v.name: filled_input(v, last_tokens) for v in self.others if is_filled(v)}
+            filled |= {v.name: jnp.ones((batch, self.length), dtype_of(v)) for v in mask}
+        specs = {self.tokens.name: jax.ShapeDtypeStruct((batch, count), dtype_of(self.tokens))}
+        for cache in self.caches:
+            sizes = cache.with_tokens(shapes[cache.past.name], self.length if cache.in_place else past)
+            specs[cache.past.name] = jax.ShapeDtypeStruct(sizes, dtype_of(cache.past))
+        return filled, specs
+
+    @functools.cached_property
+    def numbers(self) -> dict[str, int]:
+        """The sizes of caches that have a name in the model, but must be a certain number: name → number."""
+        formals = {cache.past.name: cache.past.shape or () for cache in self.caches}
+        free = [d for c in self.caches for k, d in enumerate(c.past.shape or ()) if k not in (c.axis, c.batch)]
+        names = list(dict.fromkeys(d for d in free if isinstance(d, str)))
+        if not names:  # the parameters need not be read yet
+            return {}
+        other_inputs = [v for v in self.others if not is_filled(v) and v.kind != "optional" and v.shape is not None]
+        params = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), dict(self.model.params))
+
+        def trace(sizes: Mapping[str, Dim]) -> None:
+            def numeric(declared: tuple[Any, ...]) -> tuple[Any, ...]:
+                return tuple(sizes.get(d, 1) if isinstance(d, str) else 1 if d is None else d for d in declared)
+
+            caches = {c.past.name: c.with_tokens(numeric(formals[c.past.name]), c.window or 1) for c in self.caches}
+            filled, specs = self._last_step(1, 1, caches)
+            specs |= {v.name: jax.ShapeDtypeStruct(numeric(v.shape or ()), dtype_of(v)) for v in other_inputs}
+            jax.eval_shape(lambda params, arrays: self.model.apply(params, **{**filled, **arrays}), params, specs)
+
+        return numbers_needed(trace, names)
+
+    def _check(self, presents: Mapping[str, Any], total: Dim) -> None:
+        for cache in self.caches:
+            sizes = presents[cache.past.name].shape
+            if not cache.window and sizes[cache.axis] != total:
+                raise ModelError(
+                    f"cache: output '{cache.present.name}' has size {sizes[cache.axis]} along axis {cache.axis}, not "
+                    f"s: the s - n tokens of '{cache.past.name}' and n new ones\n  hint    name the pairs by `cache`; "
+                    f"a cache of fixed size needs an input `write_indices` or `cache_position`, or no decoder: scan "
+                    f"`model.apply`"
+                )
