@@ -16,6 +16,7 @@ ShapeOnly      only the sizes of the operand are looked at
 ElementType    an attribute that names a type: np.float32, "int8", str
 Weight, Bias   the operand has this role among the parameters of a model
 Cache          holds what a decoder keeps of earlier tokens
+Table          is made from positions, such as cosines of angles, and never trained
 """
 
 import inspect
@@ -42,13 +43,15 @@ __all__ = [
     "StaticInts",
     "StaticNumbers",
     "Subgraph",
+    "Table",
     "UpperBound",
     "Weight",
 ]
 
-STATIC, VECTOR, SHAPE_ONLY, STATISTICS, ELEMENT_TYPE = "static", "1-D", "shape only", "statistics", "element type"
+STATIC, VECTOR, SHAPE_ONLY, STATISTICS, TABLE = "static", "1-D", "shape only", "statistics", "table"
+ELEMENT_TYPE = "element type"
 KEEPS_SIZES, SIZES_RESULT = "keeps sizes", "sizes the result"
-OF_INPUTS = (STATIC, SHAPE_ONLY, STATISTICS)  # of which an input has one at most
+OF_INPUTS = (STATIC, SHAPE_ONLY, STATISTICS, TABLE)  # of which an input has one at most
 WEIGHT, BIAS, RUNNING_MEAN, RUNNING_VAR = ROLES = ("weight", "bias", "running_mean", "running_var")  # PyTorch's words
 CACHE, ALL_BITS, LOWER_BOUND, UPPER_BOUND = "cache", "all bits", "lower bound", "upper bound"
 T = TypeVar("T")
@@ -68,6 +71,7 @@ Weight: TypeAlias = Annotated[T, WEIGHT]
 Bias: TypeAlias = Annotated[T, BIAS]
 RunningMean: TypeAlias = Annotated[Array, STATISTICS, RUNNING_MEAN]  # gathered from data while training, not learned
 RunningVar: TypeAlias = Annotated[Array, STATISTICS, RUNNING_VAR]
+Table: TypeAlias = Annotated[T, TABLE]  # made from positions, such as cosines: not trained, one for all layers
 Cache: TypeAlias = Annotated[T, CACHE]  # what a decoder keeps of earlier tokens
 AllBits: TypeAlias = Annotated[T, ALL_BITS]  # each bit of an integer counts, also the upper 32 that are zero
 LowerBound: TypeAlias = Annotated[T, LOWER_BOUND]  # a limit; a number beyond 32 bits, such as -(2**63), is none

@@ -26,6 +26,7 @@ from jaxops.errors import ArgumentError, JaxopsError, SignatureError, near
 from jaxops.graph.interpreter import run_node
 from jaxops.graph.nodes import Graph, Node, Tensor
 from jaxops.graph.static_analysis import Needs
+from jaxops.graph.untrained_tables import untrained_tables
 from jaxops.memory import bounded_together, fits
 from jaxops.signature import BIAS, STATISTICS, WEIGHT, role
 
@@ -179,7 +180,8 @@ class _Split:
                 if name:
                     keep(name, _tensor(value), value, generated=bool(node.inputs))
             visible |= {name: static[name] for name in node.outputs if name in static}
-        self.fixed.update(params[name] for name in _statistics(graph, {}) if name in params)
+        fixed = _statistics(graph, {}) | untrained_tables(graph)
+        self.fixed.update(params[name] for name in fixed if name in params)
         return dataclasses.replace(graph, nodes=tuple(nodes), initializers={}, static=static, params=params)
 
     def _node(self, node: Node, visible: Mapping[str, Any]) -> Node:

@@ -15,6 +15,7 @@ from jaxops.ops.common.scaled_dot_product import rotated
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.arithmetic import all_agree, must_fit
 from jaxops.shapes.nn import dot_product_attention as heads_of
+from jaxops.signature import Table
 from jaxops.static import Array, Dim, Sizes, array, jit_if_concrete
 
 
@@ -47,8 +48,8 @@ def _check_tables(positions: Sizes | None, batch: Dim, length: Dim, count: Dim, 
 
 def rotary_embedding(
     x: Array,
-    cos_cache: Array,
-    sin_cache: Array,
+    cos_cache: Table[Array],
+    sin_cache: Table[Array],
     position_ids: Array | None = None,
     *,
     interleaved: int = 0,

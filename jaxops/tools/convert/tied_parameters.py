@@ -2,7 +2,7 @@
 
 Exporters write equal tensors once: biases of zeros, scales of ones, all weights of a layer that was copied. Trained as
 one parameter they would stay equal, but the exported model trains each of them. These stay tied: a matrix that an
-embedding looks up, and a tensor that one module reads several times.
+embedding looks up, a table that no author trains, and a tensor that one module reads several times.
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ from jaxops import ops
 from jaxops.dtypes import is_float
 from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.parameters import single_weights
+from jaxops.graph.untrained_tables import untrained_tables
 from jaxops.signature import role
 from jaxops.tools.inspect.parameter_paths import path_in_name
 
@@ -48,7 +49,7 @@ def untied(graph: Graph, tied: Tied | None) -> Graph:
     reads = _Reads(graph)
     nodes: list[Node | None] = list(graph.nodes)
     initializers, names = dict(graph.initializers), set(graph.defined)
-    singles = single_weights(graph)
+    singles, untrained = single_weights(graph), untrained_tables(graph)
     fixed = reads.captured | {value.name for value in (*graph.inputs, *graph.outputs)}
     fixed |= {variable.initial for variable in graph.variables}
     waiting = list(initializers)
@@ -62,6 +63,7 @@ def untied(graph: Graph, tied: Tied | None) -> Graph:
             groups.setdefault((read.module, read.leaf if read.module else ""), []).append(read)
         modules = tuple(sorted({module for module, _ in groups if module}))
         is_table = len(tensor.shape) == 2 and any(read.looks_up for group in groups.values() for read in group)
+        is_table = is_table or name in untrained
         if len(groups) < 2 or (tied(modules) if callable(tied) else tied is None and is_table):
             continue
         owner = _owner(name, list(groups))

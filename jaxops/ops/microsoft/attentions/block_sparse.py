@@ -18,7 +18,7 @@ from jaxops.ops.microsoft.attentions.cached_attention import scale_of
 from jaxops.ops.microsoft.attentions.rotary import rows as rows_of
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.microsoft.attentions import group_query as grouped, rotary as rotary_sizes
-from jaxops.signature import Traits
+from jaxops.signature import Table, Traits
 from jaxops.static import Array, Dim, Sizes, Tracer, Undecided, array, jit_if_concrete
 
 TRAITS = Traits(kind="attention")
@@ -74,8 +74,8 @@ def sparse_attention(
     block_col_indices: Array,
     total_sequence_length: Any,
     key_total_sequence_lengths: Array,
-    cos_cache: Array | None = None,
-    sin_cache: Array | None = None,
+    cos_cache: Table[Array] | None = None,
+    sin_cache: Table[Array] | None = None,
     *,
     kv_num_heads: int,
     num_heads: int,

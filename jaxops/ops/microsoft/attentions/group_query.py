@@ -37,7 +37,7 @@ from jaxops.shapes.microsoft.attentions import (
     group_query as sizes_of,
     rotary as rotary_sizes,
 )
-from jaxops.signature import Cache, Static, Traits, Weight
+from jaxops.signature import Cache, Static, Table, Traits, Weight
 from jaxops.static import Array, Dim, Tracer, array, is_symbolic, jit_if_concrete, known
 
 TRAITS = Traits(kind="attention")
@@ -72,8 +72,8 @@ def group_query_attention(
     past_value: Cache[Array] | None = None,
     seqlens_k: Any = None,
     total_sequence_length: Static = None,
-    cos_cache: Array | None = None,
-    sin_cache: Array | None = None,
+    cos_cache: Table[Array] | None = None,
+    sin_cache: Table[Array] | None = None,
     position_ids: Array | None = None,
     attention_bias: Array | None = None,
     head_sink: Array | None = None,

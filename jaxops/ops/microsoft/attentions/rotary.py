@@ -19,6 +19,7 @@ from jaxops.errors import BoundsError, ShapeError, describe, shape_text
 from jaxops.ops.common.scaled_dot_product import rotated
 from jaxops.shapes.microsoft.attentions import rotary as sizes_of
 from jaxops.shapes.tensor.indexing import check_inhabited
+from jaxops.signature import Table
 from jaxops.static import Array, array, is_symbolic, jit_if_concrete
 
 Layout = Literal[0, 1]
@@ -27,8 +28,8 @@ Layout = Literal[0, 1]
 def rotary_embedding(
     input: Array,
     position_ids: Array,
-    cos_cache: Array,
-    sin_cache: Array,
+    cos_cache: Table[Array],
+    sin_cache: Table[Array],
     *,
     interleaved: int = 0,
     is_packed_batching: int = 0,
@@ -99,8 +100,8 @@ def _turned(x: Any, cos: Any, sin: Any, heads: Any, interleaved: bool) -> Any:
 def m_rotary_embedding(
     input: Array,
     position_ids: Array,
-    cos_cache: Array,
-    sin_cache: Array,
+    cos_cache: Table[Array],
+    sin_cache: Table[Array],
     *,
     mrope_section: Sequence[int],
     interleaved: int = 0,
