@@ -205,7 +205,7 @@ def planted():
 
 
 def test_what_is_planted_is_found():
-    """In a process of its own: after the tests of the cache, JAX loads programs of this one from a folder."""
+    """In a process of its own: after all other tests, the faults of slices were not found in theirs."""
     command = [sys.executable, "-c", "import json, test_random_sizes as t; print(json.dumps(t.planted()))"]
     done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout.splitlines()[-1])
