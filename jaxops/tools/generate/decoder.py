@@ -19,7 +19,7 @@ import numpy as np
 
 from jaxops.attributes import integer
 from jaxops.dtypes import as_traced, canonical, is_float
-from jaxops.errors import ModelError, ShapeError, SignatureError, UnsupportedError, amount, describe
+from jaxops.errors import BoundsError, ModelError, ShapeError, SignatureError, UnsupportedError, amount, describe
 from jaxops.graph.nodes import Value
 from jaxops.progress import progress, step
 from jaxops.runtime.arguments import to_operand
@@ -127,7 +127,8 @@ class Decoder(Report):
         """Returns `state` with the rows of another state in place of some, so that a finished row makes room.
 
         rows: integers (R,), where each of the R rows of `other` goes. A row of `step.init()` is an empty one.
-        Raises UnsupportedError if the model fixes its batch, so that all rows have the same number of tokens.
+        Raises UnsupportedError if the model fixes its batch, so that all rows have the same number of tokens, and
+        BoundsError for a row that `state` does not have.
 
         >>> import jaxops.onnx
         >>> step = decoder(jaxops.onnx.load("notebooks/verses.onnx"), length=64)
@@ -136,13 +137,17 @@ class Decoder(Report):
         Array([0, 5, 0], dtype=int32)
         """
         self._need_rows("insert")
+        batch = state.position.shape[0]
+        if not isinstance(rows, Tracer) and not all(0 <= row < batch for row in np.ravel(rows)):
+            raise BoundsError(f"insert: `rows` is {rows!r:.80}; the state has rows 0 to {batch - 1}")
         return inserted(self.caches, state, jnp.asarray(rows), other)
 
     def rewind(self, state: DecoderState, counts: Any) -> DecoderState:
         """Returns the state before the last tokens, such as those of a draft that was refused.
 
         counts: the number of tokens to take back, one integer or (B,), at most `state.position`.
-        Raises UnsupportedError for caches that slide or are circular, since what they dropped is gone.
+        Raises UnsupportedError for caches that slide or are circular, since what they dropped is gone, and BoundsError
+        for more tokens than a row has; a traced number above that is taken for all tokens of the row.
 
         >>> import jaxops.onnx
         >>> model = jaxops.onnx.load("notebooks/verses.onnx")
@@ -155,6 +160,10 @@ class Decoder(Report):
             raise UnsupportedError("rewind: the caches have dropped tokens that would be needed; keep an earlier state")
         if np.ndim(counts):
             self._need_rows("rewind with a number for each row")
+        if not isinstance(counts, Tracer) and not isinstance(state.position, Tracer):
+            before = np.asarray(state.position)
+            if np.any((np.asarray(counts) < 0) | (np.asarray(counts) > before)):
+                raise BoundsError(f"rewind: `counts` is {counts!r:.80}; the rows have {before.tolist()} tokens")
         position = jnp.maximum(state.position - jnp.asarray(counts, np.int32), 0)
         return DecoderState(position, only_first_tokens(self.caches, state.caches, position))
 

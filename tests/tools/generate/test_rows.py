@@ -21,7 +21,7 @@ from decoders import MODELS
 from language_models import language_model
 
 import jaxops.onnx
-from jaxops.errors import ShapeError, SignatureError, UnsupportedError
+from jaxops.errors import BoundsError, ShapeError, SignatureError, UnsupportedError
 
 PROMPTS = [[7], [1, 2, 3, 4, 9], [5, 6, 8]]
 COUNT, ROOM = 6, 16
@@ -71,6 +71,13 @@ class Loaded:
         for token in tokens:
             state, logits = self.run(state, np.array([token]))
         return state, logits
+
+    def rows(self):
+        """The state after the prompts, each run alone and put into its row."""
+        state = self.step.init(3)
+        for row, tokens in enumerate(PROMPTS):
+            state = self.step.insert(state, [row], self.prompt(tokens)[0])
+        return state
 
     @functools.cached_property
     def alone(self):
@@ -141,9 +148,7 @@ def test_a_row_is_replaced(loaded, name):
 def test_tokens_are_taken_back(loaded, name):
     """Row by row, as a draft is refused."""
     one = loaded(name)
-    state = one.step.init(3)
-    for row, tokens in enumerate(PROMPTS):
-        state = one.step.insert(state, [row], one.prompt(tokens)[0])
+    state = one.rows()
     for tokens in ([11, 12, 13], [14, 15, 16]):
         state, _ = one.run(state, np.array(tokens))
     state = one.step.rewind(state, np.array([2, 0, 1]))
@@ -157,9 +162,7 @@ def test_tokens_are_taken_back(loaded, name):
 def test_padding_after_earlier_tokens(loaded, name):
     """A chunk of a prompt with padding on the left, and a row that takes no token at all."""
     one = loaded(name)
-    state = one.step.init(3)
-    for row, tokens in enumerate(PROMPTS):
-        state = one.step.insert(state, [row], one.prompt(tokens)[0])
+    state = one.rows()
     chunks = [9], [3, 4, 5], []
     tokens, mask = padded(chunks, "left", 6)
     state, _ = one.run(state, tokens, **{one.step.mask_name: mask})
@@ -167,6 +170,17 @@ def test_padding_after_earlier_tokens(loaded, name):
     _, logits = one.run(state, np.array([6, 6, 6]))
     for row, chunk in enumerate(chunks):
         close(logits[row], one.prompt([*PROMPTS[row], *chunk, 6])[1][0])
+
+
+def test_rows_and_tokens_that_are_not_there(loaded):
+    one = loaded("GroupQueryAttention")
+    state = one.rows()
+    for rows in ([3], [-1]):
+        with pytest.raises(BoundsError, match=r"insert: `rows` is \[-?\d\]; the state has rows 0 to 2"):
+            one.step.insert(state, rows, one.step.init())
+    for counts in (np.array([2, 0, 0]), -1):
+        with pytest.raises(BoundsError, match=r"rewind: `counts` is .*; the rows have \[1, 5, 3\] tokens"):
+            one.step.rewind(state, counts)
 
 
 def test_a_sliding_cache_takes_no_padding_later(loaded):
