@@ -161,8 +161,9 @@ class Model(StateMethods, Inspection):
         params: a dictionary like `model.params`. inputs, named: JAX arrays, NumPy arrays or numbers, with the shapes
         and types of `model.inputs`: in this order, by name, or as one dictionary. An input that is marked `static`
         there must be a NumPy value or a number. rng: a `jax.random` key, for models with random operators. outputs: the
-        names of tensors to return in place of the model's outputs; any tensor of the graph can be named. Returns one
-        output as an array, several as a namedtuple.
+        names of tensors to return in place of the model's outputs; any tensor of the graph can be named, or a module,
+        such as "encoder.layer.0", for what it returns. Returns one output as an array, several as a namedtuple, and all
+        tensors, `outputs="*"`, as a dictionary.
 
         If the size of a result depends on data, the model runs as several compiled pieces; `print(model)` shows the
         nodes between them. Inside a transformation no data can be read, so such a model needs the `bounds` of `load`.

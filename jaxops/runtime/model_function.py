@@ -120,7 +120,12 @@ class ModelFunction:
         graph = self.part(outputs)
         call = Call(self.runner, graph, weights, values, rng, self.x64, *facts)
         try:
-            return packer(graph.outputs)(run(call))
+            results = run(call)
+            return (
+                dict(zip(graph.output_names, results, strict=True))
+                if outputs == "*"
+                else packer(graph.outputs)(results)
+            )
         except UnboundedError as error:
             deciding = inputs_that_size(graph, error.node)
             error.inputs = deciding if len(deciding) < len(graph.inputs) else []

@@ -130,9 +130,14 @@ class Inspection(Report):
           out  probabilities: float32[batch, 10]
           probabilities = Softmax(/classes/Gemm_output_0, axis=-1)
         """
-        lines = heading(self.graph, self._description, self._formals, self._tensors, self.cuts)
-        lines += [f"  prepared  {cache}"] if (cache := self._weights.cache).prepared else []
-        return "\n".join([*lines, *listing(self.graph, grep, head)])
+        return "\n".join([*self._heading(folds=False), *listing(self.graph, grep, head)])
+
+    def __str__(self) -> str:
+        return "\n".join([*self._heading(folds=True), "  nodes: model.show()"])
+
+    def _heading(self, *, folds: bool) -> list[str]:
+        lines = heading(self.graph, self._description, self._formals, self._tensors, self.cuts, folds=folds)
+        return [*lines, f"  prepared  {cache}"] if (cache := self._weights.cache).prepared else lines
 
     @explained
     @under_its_x64
@@ -221,8 +226,6 @@ class Inspection(Report):
     def _every_tensor(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The tensors of all nodes, by name."""
         return self._function.tensors(names_of(self.graph), values, self._weights.all())
-
-    __str__ = show
 
     def _table(self) -> Table:
         return model_overview(self.graph, self._description, self._formals, self._tensors, self.cuts)
