@@ -28,7 +28,7 @@ from jaxops.runtime.specialized_pair import Pair
 from jaxops.runtime.stateful_function import StateMethods
 from jaxops.runtime.x64 import portable, restored, under_its_x64
 from jaxops.signature_errors import explained
-from jaxops.tools.convert.astype import Keep, narrowed
+from jaxops.tools.convert.astype import Keep, converted
 from jaxops.tools.convert.sharding_rules import Rule, shardings
 from jaxops.tools.export.exporting import export
 from jaxops.tools.inspect.inspection import Inspection
@@ -309,11 +309,14 @@ class Model(StateMethods, Inspection):
     @explained
     @under_its_x64
     def astype(self, dtype: Any, *, keep: Keep | None = None) -> "Model":
-        """Returns the model in bfloat16 or float16: floating-point parameters, inputs and outputs have that type.
+        """Returns the model in another type, which floating-point parameters, inputs and outputs have.
 
+        dtype: bfloat16, float16 or float64. A model in float64 runs as with `x64=True`, and has float64 where the file
+        asks for float32, as in a Cast; what `load` computed from constants of the file keeps the digits of float32.
         keep: a function of a node's label and the name of its operator, which returns True for nodes that compute in
-        float32. The default keeps normalizations (also those that are spelled out in several nodes), softmax, losses
-        and means. Casts are inserted around these nodes. Finite numbers out of the type's range are clamped to it.
+        float32, if the type is narrower. The default keeps normalizations (also those that are spelled out in
+        several nodes), softmax, losses and means. Casts are inserted around these nodes. Finite numbers out of the
+        type's range are clamped to it.
         Raises ArgumentError for another type.
 
         >>> import jax.numpy as jnp, numpy as np, jaxops.onnx
@@ -321,14 +324,14 @@ class Model(StateMethods, Inspection):
         >>> model(np.load("notebooks/seven.npy").astype(jnp.bfloat16)).dtype
         dtype(bfloat16)
         """
-        narrow = narrowed(self.graph, self._formals, self._defaults, self._tensors, self._weights.params, dtype, keep)
+        other = converted(self.graph, self._formals, self._defaults, self._tensors, self._weights.params, dtype, keep)
         model = again(self)
         model.__dict__.pop("_structure", None)
-        model.graph = narrow.graph
-        model._declare(narrow.inputs, narrow.outputs)
-        model._defaults, model._tensors = narrow.defaults, narrow.tensors
-        model._weights = Weights(narrow.tensors, self._shardings, narrow.params)
-        model._constants = dataclasses.replace(self._constants, tensors=narrow.tensors)
+        model.graph, model.x64 = other.graph, self.x64 or other.dtype.name == "float64"
+        model._declare(other.inputs, other.outputs)
+        model._defaults, model._tensors = other.defaults, other.tensors
+        model._weights = Weights(other.tensors, self._shardings, other.params)
+        model._constants = dataclasses.replace(self._constants, tensors=other.tensors)
         model._function = model._function_by(copy.copy(self._function.runner))
         return model
 
