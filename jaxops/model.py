@@ -312,7 +312,7 @@ class Model(StateMethods, Inspection):
         """Returns the model in another type, which floating-point parameters, inputs and outputs have.
 
         dtype: bfloat16, float16 or float64. A model in float64 runs as with `x64=True`, and has float64 where the file
-        asks for float32, as in a Cast; what `load` computed from constants of the file keeps the digits of float32.
+        asks for float32, as in a Cast.
         keep: a function of a node's label and the name of its operator, which returns True for nodes that compute in
         float32, if the type is narrower. The default keeps normalizations (also those that are spelled out in
         several nodes), softmax, losses and means. Casts are inserted around these nodes. Finite numbers out of the

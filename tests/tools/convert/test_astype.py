@@ -369,9 +369,11 @@ def test_types_that_the_file_asks_for_in_float64():
         opset=26,
     )
     x = np.random.default_rng(0).normal(size=(2, 3)) * 10
-    a = x * np.float64(np.float32(5) * np.float32(0.1))  # `load` has computed this product
+    a = x * (5 * np.float64(np.float32(0.1)))
     double = model.astype(np.float64)
-    for y, z, bits in (double(x), jax.jit(double)(x), double.apply(double.params, x)):
+    with jax.enable_x64(True):
+        compiled = jax.jit(double)(x)
+    for y, z, bits in (double(x), compiled, double.apply(double.params, x)):
         np.testing.assert_allclose(y, a / 6, rtol=1e-15)
         np.testing.assert_allclose(z, a + np.trunc(a), rtol=1e-15)
         np.testing.assert_array_equal(bits, np.full((2, 3), np.int32(1)).view(np.float32).astype(np.float64))
