@@ -341,15 +341,21 @@ class Model(StateMethods, Inspection):
     @explained
     @under_its_x64
     def export(
-        self, sizes: Mapping[str, int | str] | None = None, platforms: Sequence[str] | None = None
+        self,
+        sizes: Mapping[str, int | str] | None = None,
+        platforms: Sequence[str] | None = None,
+        *,
+        params: bool = False,
     ) -> jax.export.Exported:
         """Returns the model as a `jax.export.Exported` for many sizes: serialized, it runs without jaxops.
 
         It is a function of `(params, *inputs)` and returns one output as it is, several as a tuple. Its inputs are in
         the order of `model.inputs`, without optional ones; a random key is its last input, if the model draws numbers
         without a seed. `model.params` are its parameters. Only a program that returns strings or dictionaries (ZipMap)
-        needs `import jaxops` before it is deserialized.
+        needs `import jaxops` before it is deserialized. The program takes a flat list of arrays, as a caller in C++
+        gives it: the parameters sorted by name, then the inputs, then the key. Its name is that of the model.
 
+        params: True for a function of `(*inputs)`, whose parameters are constants of the program.
         sizes: name of a size → a number that fixes it, or its name in the program, with limits:
         `{"batch": "b", "sequence": "s <= 512, s >= 2", "total": "past + s"}`. A size that is not listed stays symbolic
         under its own name. A size without a name is named after its input and axis, such as `x_0`. If two inputs have a
@@ -370,7 +376,9 @@ class Model(StateMethods, Inspection):
         >>> exported.out_avals[0].shape
         (b, 10)
         """
-        return export(self.apply, separated(self.graph, self._formals, sizes or ()), self._tensors, sizes, platforms)
+        apply = functools.partial(self.apply, self.params) if params else self.apply
+        inputs, tensors = separated(self.graph, self._formals, sizes or ()), None if params else self._tensors
+        return export(self.graph.name, apply, inputs, tensors, sizes, platforms)
 
 
 register_model(Model)

@@ -17,7 +17,7 @@ from jax.sharding import get_abstract_mesh
 from jaxops.compiler import pipeline
 from jaxops.compiler.run.prepare_weights import WeightProgram
 from jaxops.compiler.run.segments import SegmentedProgram
-from jaxops.compiler.run.specialized import CacheEntry, ProgramCache, compiled, jitted
+from jaxops.compiler.run.specialized import CacheEntry, ProgramCache, compiled, jitted, program_name
 from jaxops.garbage import garbage_later
 from jaxops.kernels.target import this_machine
 from jaxops.lazy_array import arrays, type_of
@@ -105,8 +105,9 @@ class SpecializedCalls:
             if signature != (_settings(), list(map(jax.typeof, leaves))):
                 raise SignatureChanged
 
+        name = program_name(static[0].name)
         # The name is a part of the key in JAX's own cache, where a program that the entry stores must not be found.
-        run = jitted(specialized, "run" if entry is None else "stored", check)
+        run = jitted(specialized, name if entry is None else f"{name}_stored", check)
         store = None if entry is None else lambda lowered: entry.write(specialized, tree, lowered)
         weights = [cache.params[name] for name in sorted(cache.params)]
         run = compiled(specialized, run, store, cache.prepared, weights, leaves)
