@@ -1,11 +1,14 @@
 """The methods of a model that look into it: names, tables, pictures, and a comparison with another runtime."""
 
 import functools
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxops.dtypes import canonical
 from jaxops.errors import ArgumentError, UnsupportedError
@@ -37,6 +40,7 @@ class Inspection(Report):
     _function: ModelFunction
     _origin: Origin | None
     _description: str
+    _written: dict[str, np.dtype]
     _by_path: bool
     _expected_cuts: Mapping[str, str]
 
@@ -190,10 +194,13 @@ class Inspection(Report):
 
     @explained
     @under_its_x64
-    def compare(self, /, *inputs: Any, rtol: float = 1e-3, atol: float = 1e-5, **named: Any) -> Comparison:
-        """Runs the runtime of the file's format, such as onnxruntime, beside jaxops and compares every tensor.
+    def compare(
+        self, /, *inputs: Any, rng: jax.Array | None = None, rtol: float = 1e-3, atol: float = 1e-5, **named: Any
+    ) -> Comparison:
+        """Runs the runtime of the file's format, such as onnxruntime, and compares every tensor with that of jaxops.
 
-        inputs, named: as in a call, and `state=` for a model with variables. rtol, atol: tolerances, as in NumPy.
+        Both compute with `model.params`, whether these are the file's or not. inputs, named: as in a call, and `state=`
+        for a model with variables. rng: a key, as in a call. rtol, atol: tolerances, as in NumPy.
         Returns a report with a row for each tensor; `first` is the first one that differs, and `agrees` is True if
         there is none. Tensors after a node that draws random numbers, or whose size `bounds` fix, are not compared.
         Raises ModuleNotFoundError without that runtime, UnsupportedError for a model that it does not run, or that was
@@ -206,8 +213,13 @@ class Inspection(Report):
         if self._origin is None:
             raise UnsupportedError("compare: the model was not loaded from a file, so no other runtime can run it")
         values = self._function.bind_inputs(inputs, named)
-        theirs = self._origin.tensors(unwrap(values), {v.name: v.dtype for v in self.graph.inputs})
-        return compare(self.graph, self._every_tensor(values), theirs, rtol=rtol, atol=atol)
+        with tempfile.TemporaryDirectory() as folder:
+            origin = self._origin
+            if isinstance(self._weights, GivenWeights):  # the file has others
+                path = Path(folder, f"model{origin.suffix}")
+                origin = origin.save(path, self.graph, self._weights.all(), self._written, self._weights.all())
+            theirs = origin.tensors(unwrap(values), {v.name: v.dtype for v in self.graph.inputs})
+        return compare(self.graph, self._every_tensor(values, rng), theirs, rtol=rtol, atol=atol)
 
     @under_its_x64
     def _examples(self, op: str, inputs: Sequence[Any], named: Any, sizes: Any, arrays: Any = None) -> dict[str, Any]:
@@ -223,9 +235,9 @@ class Inspection(Report):
         """The shapes and types of the parameters, without reading them."""
         return {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in self._tensors.items()}
 
-    def _every_tensor(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def _every_tensor(self, values: Mapping[str, Any], rng: jax.Array | None = None) -> dict[str, Any]:
         """The tensors of all nodes, by name."""
-        return self._function.tensors(names_of(self.graph), values, self._weights.all())
+        return self._function.tensors(names_of(self.graph), values, self._weights.all(), rng)
 
     def _table(self) -> Table:
         return model_overview(self.graph, self._description, self._formals, self._tensors, self.cuts)
