@@ -277,7 +277,8 @@ class Model(StateMethods, Inspection):
             raise UnsupportedError("save: the model was not loaded from a file, so there is no file to write again")
         if not (folder := Path(path).absolute().parent).is_dir():
             raise PathError(f"save: there is no folder '{folder}'; make it first")
-        self._origin.save(path, self.graph, self._own_or("save", params), self._written, self.params)
+        known = self.params if isinstance(self._weights, Weights) else {}
+        self._origin.save(path, self.graph, self._own_or("save", params), self._written, known)
 
     @explained
     @under_its_x64

@@ -34,6 +34,7 @@ class Origin(Protocol):
         """Writes the file with other weights.
 
         graph: maps names of parameters to places in the file. weights: by name, of any type. dtypes: their types in the
-        file, to which they are converted. original: the weights of the file. Returns the origin that the new file is.
+        file, to which they are converted. original: the weights of the file that are known. Returns the origin that the
+        new file is.
         """
         ...

@@ -217,7 +217,7 @@ class Inspection(Report):
             origin = self._origin
             if isinstance(self._weights, GivenWeights):  # the file has others
                 path = Path(folder, f"model{origin.suffix}")
-                origin = origin.save(path, self.graph, self._weights.all(), self._written, self._weights.all())
+                origin = origin.save(path, self.graph, self._weights.all(), self._written, {})
             theirs = origin.tensors(unwrap(values), {v.name: v.dtype for v in self.graph.inputs})
         return compare(self.graph, self._every_tensor(values, rng), theirs, rtol=rtol, atol=atol)
 
