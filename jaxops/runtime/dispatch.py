@@ -23,6 +23,7 @@ from jaxops.graph.nodes import Graph
 from jaxops.jax_internals import is_out_of_memory
 from jaxops.lazy_array import named_arrays
 from jaxops.memory import LIMIT
+from jaxops.number_checks import checks_numbers
 from jaxops.progress import explain, progress
 from jaxops.runtime.arguments import Given, to_outputs
 from jaxops.runtime.auto_axes import any_on_mesh, under_auto_axes
@@ -206,7 +207,7 @@ def _after_host(call: Call) -> Sequence[Any]:
 
 
 def _is_traced(call: Call) -> bool:
-    return cast(Any, jax.config).jax_disable_jit or tracing()
+    return cast(Any, jax.config).jax_disable_jit or checks_numbers() or tracing()
 
 
 @_under_settings
@@ -267,7 +268,13 @@ WAYS = (
     Way("in 64 bits", lambda call: call.x64 and not is_on(), _in_64_bits, "it needs x64, which is off", "types follow"),
     Way("one operation", _is_part, _as_operation, "`jit` traces all arguments", "the nodes are traced inside of it"),
     Way("host part", _has_host_part, _after_host, "static inputs set sizes", "only the rest of the nodes goes on"),
-    Way("node by node", _is_traced, _node_by_node, "JAX traces the call, or `jit` is off", "the next compile programs"),
+    Way(
+        "node by node",
+        _is_traced,
+        _node_by_node,
+        "JAX traces the call, `jit` is off, or JAX looks for NaNs",
+        "the next compile programs",
+    ),
     Way("in buckets", _has_bucket, _in_bucket, "`buckets` rounds sizes up", "larger inputs go on"),
     Way("in sections", lambda call: is_long(call.graph), _compiled, "the graph is long", "the next join the sections"),
     Way("specialized", _may_prepare, _specialized, "the parameters stay the same", "the next computes more each time"),

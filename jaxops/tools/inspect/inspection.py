@@ -15,12 +15,14 @@ from jaxops.errors import ArgumentError, UnsupportedError
 from jaxops.graph.interpreter import unwrap
 from jaxops.graph.nodes import Graph, Tensor, Value
 from jaxops.graph.origin import Origin
+from jaxops.memory import max_bytes
 from jaxops.runtime.model_function import ModelFunction
 from jaxops.runtime.parameter_values import GivenWeights, Weights
 from jaxops.runtime.x64 import under_its_x64
 from jaxops.signature_errors import explained
 from jaxops.tools.inspect.compare import Comparison, compare, names_of
 from jaxops.tools.inspect.node_listing import listing
+from jaxops.tools.inspect.nonfinite import NonFinite, find_nonfinite
 from jaxops.tools.inspect.overview import heading, model_overview
 from jaxops.tools.inspect.parameter_paths import Paths, flat, nested, paths
 from jaxops.tools.inspect.summary import Summary, example, summarize, symbolic, timed, traced
@@ -220,6 +222,24 @@ class Inspection(Report):
                 origin = origin.save(path, self.graph, self._weights.all(), self._written, {})
             theirs = origin.tensors(unwrap(values), {v.name: v.dtype for v in self.graph.inputs})
         return compare(self.graph, self._every_tensor(values, rng), theirs, rtol=rtol, atol=atol)
+
+    @explained
+    @under_its_x64
+    def find_nonfinite(self, /, *inputs: Any, rng: jax.Array | None = None, **named: Any) -> NonFinite:
+        """Finds the nodes at which NaNs and infinities begin, in subgraphs and functions, too.
+
+        Such a node makes a NaN of operands without one, or an infinity of finite operands. inputs, rng, named: as in a
+        call. The nodes run one by one; a loop counts as one node. Returns a report with a
+        row for each tensor at which such numbers begin, inputs and parameters first; `first` is the first of them, None
+        if all are finite.
+
+        >>> import jaxops.onnx, numpy as np
+        >>> jaxops.onnx.load("notebooks/digits.onnx").find_nonfinite(np.load("notebooks/seven.npy")).first
+        """
+        values = unwrap(self._function.bind_inputs(inputs, named))
+        graph = self._function.part()
+        with max_bytes(self._function.runner.max_bytes), jax.debug_nans(False), jax.debug_infs(False):
+            return find_nonfinite(graph, values, self._weights.all(), rng)
 
     @under_its_x64
     def _examples(self, op: str, inputs: Sequence[Any], named: Any, sizes: Any, arrays: Any = None) -> dict[str, Any]:
