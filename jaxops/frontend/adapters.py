@@ -18,7 +18,7 @@ from jaxops.graph.nodes import Adapter, Graph, Node, Tensor
 from jaxops.graph.parameters import Params
 from jaxops.tools.adapters.merging import Adapting
 from jaxops.tools.adapters.peft_files import AdapterFile, read
-from jaxops.tools.adapters.products import Modules, Product, can_merge, modules_with_products
+from jaxops.tools.adapters.products import Modules, Product, modules_with_products
 
 # Patterns of module paths, each with a rank, or with a rank and an alpha; or the folder of adapters that were saved.
 Adapters: TypeAlias = Mapping[str, int | tuple[int, float]] | str | os.PathLike[str]
@@ -129,7 +129,7 @@ def _adapted(choose: Callable[[Modules], dict[str, _Chosen]], graph: Graph, para
     for module, chosen in choose(modules).items():
         products = modules.by_module[module]
         a, b = (_unused(f"{module}.lora_{which}.weight", tensors, graph) for which in "AB")
-        merges = can_merge(products, graph)
+        merges = modules.can_merge(products)
         weight, by_rows, factor = products[0].weight if merges else "", products[0].by_rows, products[0].factor
         adapter = Adapter(module, chosen.rank, chosen.alpha, a, b, weight, by_rows, factor)
         tensors |= dict(zip((a, b), _values(adapter, chosen, products[0]), strict=True))

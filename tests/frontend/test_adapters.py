@@ -71,6 +71,20 @@ PRODUCTS = {
         {"fc": PACKED, "s": SCALES},
         WIDE[:, :32],
     ),
+    "MatMulBnb4": (
+        """main (float[N,32] x) => (float[P,Q] y) {
+            y = com.microsoft.MatMulBnb4<K = 32, N = 64, block_size = 32, quant_type = 1>(x, fc, s)
+        }""",
+        {"fc": PACKED.reshape(-1), "s": SCALES[:, 0]},
+        WIDE[:, :32],
+    ),
+    "FusedMatMul": (
+        """main (float[N,6] x) => (float[P,Q] y) {
+            y = com.microsoft.FusedMatMul<alpha = 0.5, transB = 1>(x, fc)
+        }""",
+        {"fc": W.T},
+        X,
+    ),
     "DequantizeLinear": (
         """main (float[N,64] x) => (float[P,Q] y) {
             w = DequantizeLinear<axis = 1>(fc, s) y = MatMul(x, w)
@@ -263,6 +277,11 @@ def test_bad_adapters(adapters, match):
             "'stem', but no product x · W reads its weight: Conv",
         ),
         (LEFT, {"stem": W, "fc": W.T}, "no product x · W reads its weight: MatMul does"),
+        (
+            "main (uint8[N,6] x) => (int32[P,Q] y) { y = MatMulInteger(x, fc) }",
+            {"fc": np.ones((6, 4), np.int8)},
+            "'fc', but no product x · W reads its weight: MatMulInteger does",
+        ),
         ("main (float[N] x) => (float[P,Q] y) { y = Relu(x) }", {}, "fits '*'; the model has none"),
     ],
 )

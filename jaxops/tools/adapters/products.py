@@ -22,6 +22,8 @@ from jaxops.tools.inspect.parameter_paths import paths
 
 # Nodes whose result has the elements of a parameter.
 _COPIES = (ops.transpose, ops.identity, ops.cast)
+# Kinds of operators that have weights as the layers of a program do.
+_LAYERS = ("linear", "convolution", "recurrent")
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +31,9 @@ class Product:
     """A node that multiplies a value by a weight.
 
     sizes: the numbers of inputs and outputs. dtype: of the result. is_turned: whether the value is transposed first.
-    parameters: those that the weight follows from. weight: the only one, if it is floats and the weight is its values;
-    else ''. by_rows: whether its shape is (outputs, inputs). factor: what the product is multiplied by.
+    parameters: those that the weight follows from; if there are none, its name. weight: the only one, if it is floats
+    that the product reads as they are; else ''. by_rows: whether its shape is (outputs, inputs). factor: what the
+    product is multiplied by.
     """
 
     node: Node
@@ -45,11 +48,21 @@ class Product:
 
 @dataclass
 class Modules:
-    """The products of a model. by_module: those of each module. other: the operators that read weights of modules
-    without a product, by the path of the module."""
+    """The products of a model.
 
+    readers: the nodes that read each parameter, itself or its elements moved or converted; None for an output of a
+    graph. by_module: the products of each module. other: the operators that read weights of modules without a product,
+    by the path of the module.
+    """
+
+    readers: Mapping[str, set[Node | None]]
     by_module: dict[str, list[Product]] = field(default_factory=dict)
     other: dict[str, str] = field(default_factory=dict)
+
+    def can_merge(self, products: Sequence[Product]) -> bool:
+        """Returns True if these products read one parameter of floats in one way, and nothing else reads it."""
+        forms = {(product.weight, product.by_rows, product.factor) for product in products}
+        return len(forms) == 1 and self.readers.get(products[0].weight) == {product.node for product in products}
 
 
 class _Layout(NamedTuple):
@@ -66,30 +79,54 @@ def modules_with_products(graph: Graph, tensors: Mapping[str, Tensor]) -> Module
     """Returns the products of a prepared graph and of its subgraphs, by module. tensors: the parameters."""
     finder = _Finder(tensors)
     finder.walk(graph)
-    return _named(finder, paths(graph).names)
-
-
-def _named(finder: "_Finder", path_of: Mapping[str, str]) -> Modules:
-    """A module is the one of the node; but where it has several weights, or is unknown, the one in a weight's name."""
-    found = Modules()
-    weights = defaultdict(set)
+    readers = defaultdict[str, set[Node | None]](set)
+    _add_readers(graph, {}, readers)
+    found, names = Modules(readers), _Names(finder.products, readers, paths(graph).names)
     for product in finder.products:
-        weights[product.node.scope].add(product.parameters)
-    names: dict[tuple[str, ...], str] = {}  # weights of a module without a scope of its own → the module
-    for product in finder.products:
-        name = product.node.scope
-        if not name or len(weights[name]) > 1:
-            if product.parameters not in names:
-                module = _module_of_weight(path_of[product.parameters[0]])
-                taken = {*found.by_module, *names.values()}
-                names[product.parameters] = next(m for m in _numbered(module) if m not in taken)
-            name = names[product.parameters]
-        found.by_module.setdefault(name, []).append(product)
-    for node in finder.others:
-        path = node.scope or _module_of_weight(path_of.get(finder.others[node], finder.others[node]))
+        found.by_module.setdefault(names.of(product), []).append(product)
+    for node, weight in finder.others.items():
+        path = node.scope or _module_of_weight(names.path_of.get(weight, weight))
         if path not in found.by_module:
             found.other.setdefault(path, node.operator.name)
     return found
+
+
+class _Names:
+    """The modules of products. path_of: the path of each parameter.
+
+    The module of a product is that of its node. But it is the one in the name of the weight where the node is in none,
+    where the module of the node has several weights, and where it has another name, such as that of a converted layer,
+    and no other node reads the weight.
+    """
+
+    def __init__(
+        self, products: Sequence[Product], readers: Mapping[str, set[Node | None]], path_of: Mapping[str, str]
+    ) -> None:
+        self._readers, self.path_of = readers, path_of
+        self._weights, self._scopes = defaultdict[str, set[Any]](set), defaultdict[Any, set[str]](set)
+        for product in products:
+            self._weights[product.node.scope].add(product.parameters)
+            self._scopes[product.parameters].add(product.node.scope)
+        self._by_weight = dict[Any, str]()
+
+    def of(self, product: Product) -> str:
+        """The module of a product."""
+        scope, weight = product.node.scope, product.parameters
+        if scope and len(self._weights[scope]) == 1 and not self._is_named_by_weight(product):
+            return scope
+        if weight not in self._by_weight:
+            taken = {*self._by_weight.values(), *self._weights}
+            module = _module_of_weight(self.path_of.get(weight[0], weight[0]))
+            is_own = module == scope or module not in taken
+            self._by_weight[weight] = module if is_own else next(m for m in _numbered(module) if m not in taken)
+        return self._by_weight[weight]
+
+    def _is_named_by_weight(self, product: Product) -> bool:
+        scope, weight = product.node.scope, product.parameters[0]
+        path = self.path_of.get(weight, weight)
+        if path == _module_of_weight(path) or f"{path}.".startswith(f"{scope}."):
+            return False
+        return len(self._scopes[product.parameters]) == len(self._readers.get(weight, ())) == 1
 
 
 def _numbered(name: str) -> Iterator[str]:
@@ -173,26 +210,33 @@ class _Finder:
             scope.add(node)
 
     def _add_other(self, node: Node, scope: _Scope) -> None:
+        if node.body is None and node.operator.traits.kind not in _LAYERS:
+            return
         for position, name in enumerate(node.inputs):
             is_weight = role(node.operator.function, position) == WEIGHT or node.body is not None
-            if is_weight and scope.params.get(name) is not None:
-                self.others[node] = scope.params[name]
+            if is_weight and scope.has(name):
+                self.others[node] = scope.params.get(name) or name
 
     def _product(self, node: Node, scope: _Scope) -> Product | None:
         layout = _layout(node)
         if layout is None or scope.has(node.inputs[0]) or not scope.has(node.inputs[1]):
             return None
         part = scope.part(node.inputs[1])
-        used = tuple(part.params.values())
+        used = tuple(part.params.values()) or (node.inputs[1],)  # few integers are static values
         if layout.sizes is not None:
             kind = self._kind(scope.part(node.inputs[2]))  # the scales have the type of the value
-            return Product(node, layout.sizes, kind.dtype, False, used, "", False, 1.0) if used else None
+            return Product(node, layout.sizes, kind.dtype, False, used, "", False, 1.0)
         kind = self._kind(part)
-        if not used or len(kind.shape) != 2 or not is_float(kind.dtype) or 0 in kind.shape:
+        if len(kind.shape) != 2 or not is_float(kind.dtype) or 0 in kind.shape:
             return None
         sizes = kind.shape[::-1] if layout.weight else kind.shape
         turned = _turned(part, node.inputs[1])
-        is_its_values = turned is not None and layout.factor != 0 and is_float(self.tensors[used[0]].dtype)
+        is_its_values = (
+            turned is not None
+            and layout.factor != 0
+            and used[0] in self.tensors
+            and is_float(self.tensors[used[0]].dtype)
+        )
         weight, by_rows = used[0] if is_its_values else "", layout.weight != bool(turned)
         return Product(node, sizes, np.dtype(kind.dtype), layout.value, used, weight, by_rows, layout.factor)
 
@@ -230,28 +274,28 @@ def _layout(node: Node) -> _Layout | None:
     if function is ops.gemm:
         alpha = attributes.get("alpha")
         return _Layout(bool(given("transA")), bool(given("transB")), 1.0 if alpha is None else float(alpha))
-    if function is microsoft.matmul_nbits:
+    batched = given("transBatchA") or given("transBatchB")
+    if function is microsoft.fused_matmul and not (given("transA") or batched):
+        return _Layout(weight=bool(given("transB")), factor=float(attributes.get("alpha", 1.0)))
+    if function is microsoft.matmul_nbits or (function is microsoft.matmul_bnb4 and attributes.get("transB", 1) == 1):
         return _Layout(sizes=(int(attributes["K"]), int(attributes["N"])))
     return None
 
 
-def can_merge(products: Sequence[Product], graph: Graph) -> bool:
-    """Returns True if these products read one parameter of floats in one way, and nothing else in a graph reads it."""
-    forms = {(product.weight, product.by_rows, product.factor) for product in products}
-    weight = products[0].weight
-    return bool(weight) and len(forms) == 1 and _alone(graph, {}, weight, {product.node for product in products})
-
-
-def _alone(graph: Graph, outer: Mapping[str, str], weight: str, nodes: set[Node]) -> bool:
-    """Returns True if only these nodes read a parameter, itself or its elements moved or converted."""
-    local = {**outer, **graph.params}
+def _add_readers(graph: Graph, outer: Mapping[str, str], readers: dict[str, set[Node | None]]) -> None:
+    """Adds the readers of each parameter. outer: names around the graph that stand for a parameter."""
+    local = {**{name: outer[name] for name in graph.captures if name in outer}, **graph.params}
     for node in graph.nodes:
-        if any(local.get(name) == weight for name in node.inputs) and node not in nodes:
-            if node.operator.function not in _COPIES:
-                return False
-            local[node.outputs[0]] = weight
-        if node.body is not None and not _alone(node.body, {}, weight, nodes):
-            return False
-        if not all(_alone(inner, local, weight, nodes) for inner in node.subgraphs.values()):
-            return False
-    return all(local.get(value.name) != weight for value in graph.outputs)
+        copies = node.operator.function in _COPIES
+        for parameter in {local[name] for name in node.inputs if name in local}:
+            if copies:
+                local[node.outputs[0]] = parameter
+            else:
+                readers[parameter].add(node)
+        for inner in node.subgraphs.values():
+            _add_readers(inner, local, readers)
+        if node.body is not None:
+            _add_readers(node.body, {}, readers)
+    for value in graph.outputs:
+        if value.name in local:
+            readers[local[value.name]].add(None)
