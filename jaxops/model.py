@@ -143,9 +143,10 @@ class Model(StateMethods, AdapterMethods, Inspection):
     def trainable(self) -> dict[str, bool]:
         """The keys of `params`, each with True if training should change the parameter.
 
-        The value is False for running statistics, masks, tables that nodes generate, tables of rotary embeddings, and
-        integers, which `jax.grad` refuses: differentiate by the parameters with True, and pass the rest as another
-        argument. `optax.masked` and `equinox.partition` take this dictionary.
+        The value is False for running statistics, masks, tables that nodes generate, tables of rotary embeddings, all
+        but the adapters of a model that has some, and integers, which `jax.grad` refuses: differentiate by the
+        parameters with True, and pass the rest as another argument. `optax.masked` and `equinox.partition` take this
+        dictionary.
 
         >>> import jaxops.onnx
         >>> model = jaxops.onnx.load("notebooks/digits.onnx", trainable={"hidden.weight": False})

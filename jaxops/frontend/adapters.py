@@ -178,10 +178,11 @@ class _Rewriter:
     def graph(self, graph: Graph) -> Graph:
         """Returns the graph with the nodes; nodes that share a graph still share the new one."""
         if graph not in self._done:
-            nodes, static = list[Node](), dict(graph.static)
-            for node in graph.nodes:
+            nodes, static, numbers = list[Node](), dict(graph.static), list[int]()
+            for index, node in enumerate(graph.nodes):
                 nodes += self._with_adapter(node, static) if node in self._by_node else [self._inside(node)]
-            self._done[graph] = dataclasses.replace(graph, nodes=tuple(nodes), static=static)
+                numbers += [graph.number(index)] * (len(nodes) - len(numbers))  # random numbers stay the same
+            self._done[graph] = dataclasses.replace(graph, nodes=tuple(nodes), static=static, numbers=tuple(numbers))
         return self._done[graph]
 
     def _inside(self, node: Node) -> Node:

@@ -98,7 +98,8 @@ class Options(TypedDict, total=False):
     `qkv_proj`, counts as one module. `Model.params` gets `<module>.lora_A.weight`, uniform numbers that the name
     determines, and `<module>.lora_B.weight`, zeros, so the outputs stay the same at first; in `Model.trainable` all
     other parameters become False, but for those that `trainable` names. A folder in place of the patterns has adapters
-    that `Model.save_adapters` or the package peft saved; `Model.save` merges adapters into weights that are floats.
+    that `Model.save_adapters` or the package peft saved; `Model.save` merges adapters into weights that are floats. If
+    the file quantizes activations, too, `straight_through=True` lets gradients reach the adapters before them.
 
     sharding: a function of the name, the module path and the shape of a parameter. It returns a PartitionSpec on the
     current mesh (`jax.set_mesh`) or a NamedSharding. `jaxops.sharding` has two such rules, and an example with several

@@ -243,6 +243,34 @@ def test_several_weights_in_one_module_have_the_names_of_their_weights():
     assert [adapter.module for adapter in found.graph.adapters] == ["attn.in_proj", "attn.out_proj"]
 
 
+def test_one_weight_in_two_directions_gets_two_adapters():
+    text = """main (float[N,6] x) => (float[N,6] y) {
+        a = MatMul(x, fc) t = Transpose<perm = [1, 0]>(fc) y = MatMul(a, t)
+    }"""
+    found = load(text, {"*": 2})
+    assert [(a.module, a.weight) for a in found.graph.adapters] == [("fc", ""), ("fc_2", "")]
+    params = trained(found)
+    a = X @ W + added(params, X)
+    np.testing.assert_allclose(found.apply(params, X), a @ W.T + added(params, a, module="fc_2"), rtol=1e-4, atol=1e-5)
+
+
+def test_random_numbers_stay_the_same():
+    text = "main (float[N,6] x) => (float[N,4] y) { a = MatMul(x, fc) n = RandomNormalLike(a) y = Add(a, n) }"
+    key = jax.random.key(0)
+    np.testing.assert_array_equal(load(text, {"fc": 2})(X, rng=key), load(text)(X, rng=key))
+
+
+def test_gradients_pass_quantized_activations():
+    text, weights, _ = PRODUCTS["DequantizeLinear after QuantizeLinear of the value"]
+    text = text.replace("q = QuantizeLinear(x, sx)", "h = MatMul(x, first) q = QuantizeLinear(h, sx)")
+    weights = {**weights, "first": np.eye(64, dtype=np.float32), "sx": np.float32(0.1)}
+    found = load(text, {"*": 2}, weights, straight_through=True)
+    params = trained(found)
+    new = {name: x for name, x in params.items() if found.trainable[name]}
+    gradients = jax.grad(lambda new: found.apply({**params, **new}, WIDE).sum())(new)
+    assert all(abs(gradient).max() > 0 for gradient in gradients.values())
+
+
 CONV = "main (float[N,3,8,8] x) => (float[P,Q] y) { y = Conv(x, stem) }"
 LEFT = "main (float[6,N] x) => (float[P,Q] y) { y = MatMul(fc, x) }"
 

@@ -45,6 +45,11 @@ class Product:
     by_rows: bool
     factor: float
 
+    @property
+    def matrix(self) -> Any:
+        """What products of one adapter have in common: the parameters, and the numbers of inputs and outputs."""
+        return self.parameters, self.sizes
+
 
 @dataclass
 class Modules:
@@ -80,7 +85,7 @@ def modules_with_products(graph: Graph, tensors: Mapping[str, Tensor]) -> Module
     finder = _Finder(tensors)
     finder.walk(graph)
     readers = defaultdict[str, set[Node | None]](set)
-    _add_readers(graph, {}, readers)
+    _add_readers(graph, {}, readers, set())
     found, names = Modules(readers), _Names(finder.products, readers, paths(graph).names)
     for product in finder.products:
         found.by_module.setdefault(names.of(product), []).append(product)
@@ -105,28 +110,29 @@ class _Names:
         self._readers, self.path_of = readers, path_of
         self._weights, self._scopes = defaultdict[str, set[Any]](set), defaultdict[Any, set[str]](set)
         for product in products:
-            self._weights[product.node.scope].add(product.parameters)
-            self._scopes[product.parameters].add(product.node.scope)
-        self._by_weight = dict[Any, str]()
+            self._weights[product.node.scope].add(product.matrix)
+            self._scopes[product.matrix].add(product.node.scope)
+        self._by_weight, self._taken = dict[Any, str](), set(self._weights)
 
     def of(self, product: Product) -> str:
         """The module of a product."""
-        scope, weight = product.node.scope, product.parameters
+        scope, matrix = product.node.scope, product.matrix
         if scope and len(self._weights[scope]) == 1 and not self._is_named_by_weight(product):
             return scope
-        if weight not in self._by_weight:
-            taken = {*self._by_weight.values(), *self._weights}
-            module = _module_of_weight(self.path_of.get(weight[0], weight[0]))
-            is_own = module == scope or module not in taken
-            self._by_weight[weight] = module if is_own else next(m for m in _numbered(module) if m not in taken)
-        return self._by_weight[weight]
+        if matrix not in self._by_weight:
+            module = _module_of_weight(self.path_of.get(product.parameters[0], product.parameters[0]))
+            free = (name for name in _numbered(module) if name not in self._taken)
+            is_own = module == scope and module not in self._by_weight.values()
+            self._by_weight[matrix] = module if is_own else next(free)
+            self._taken.add(self._by_weight[matrix])
+        return self._by_weight[matrix]
 
     def _is_named_by_weight(self, product: Product) -> bool:
         scope, weight = product.node.scope, product.parameters[0]
         path = self.path_of.get(weight, weight)
         if path == _module_of_weight(path) or f"{path}.".startswith(f"{scope}."):
             return False
-        return len(self._scopes[product.parameters]) == len(self._readers.get(weight, ())) == 1
+        return len(self._scopes[product.matrix]) == len(self._readers.get(weight, ())) == 1
 
 
 def _numbered(name: str) -> Iterator[str]:
@@ -282,8 +288,11 @@ def _layout(node: Node) -> _Layout | None:
     return None
 
 
-def _add_readers(graph: Graph, outer: Mapping[str, str], readers: dict[str, set[Node | None]]) -> None:
-    """Adds the readers of each parameter. outer: names around the graph that stand for a parameter."""
+def _add_readers(
+    graph: Graph, outer: Mapping[str, str], readers: dict[str, set[Node | None]], bodies: set[Graph]
+) -> None:
+    """Adds the readers of each parameter. outer: names around the graph that stand for a parameter. bodies: functions
+    whose readers were added."""
     local = {**{name: outer[name] for name in graph.captures if name in outer}, **graph.params}
     for node in graph.nodes:
         copies = node.operator.function in _COPIES
@@ -293,9 +302,10 @@ def _add_readers(graph: Graph, outer: Mapping[str, str], readers: dict[str, set[
             else:
                 readers[parameter].add(node)
         for inner in node.subgraphs.values():
-            _add_readers(inner, local, readers)
-        if node.body is not None:
-            _add_readers(node.body, {}, readers)
+            _add_readers(inner, local, readers, bodies)
+        if node.body is not None and node.body not in bodies:
+            bodies.add(node.body)
+            _add_readers(node.body, {}, readers, bodies)
     for value in graph.outputs:
         if value.name in local:
             readers[local[value.name]].add(None)
