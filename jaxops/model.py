@@ -28,6 +28,8 @@ from jaxops.runtime.specialized_pair import Pair
 from jaxops.runtime.stateful_function import StateMethods
 from jaxops.runtime.x64 import portable, restored, under_its_x64
 from jaxops.signature_errors import explained
+from jaxops.tools.adapters.adapter_methods import AdapterMethods
+from jaxops.tools.adapters.merging import Adapting
 from jaxops.tools.convert.astype import Keep, converted
 from jaxops.tools.convert.sharding_rules import Rule, shardings
 from jaxops.tools.export.exporting import export
@@ -35,7 +37,7 @@ from jaxops.tools.inspect.inspection import Inspection
 from jaxops.tools.python.source import to_python
 
 
-class Model(StateMethods, Inspection):
+class Model(StateMethods, AdapterMethods, Inspection):
     """A model as a pure JAX function, as `jaxops.onnx.load` and `jaxops.openvino.load` return it.
 
     `model.apply(params, *inputs, **named)` is the pure function, to be jitted, differentiated, vmapped or exported.
@@ -74,12 +76,14 @@ class Model(StateMethods, Inspection):
         static: Choice | None = None,
         trainable: Choice | None = None,
         names: str = "file",
+        adapting: Adapting | None = None,
         sharding: Rule | None = None,
         x64: bool | Callable[[Graph, Mapping[str, Tensor], Mapping[str, bool]], bool] = False,
     ) -> None:
         """description: a line about the file. runner: runs the graph. origin: the file that the model was read from.
         x64: True or False, or a function that decides it from the prepared graph, the parameters, and which inputs are
-        static. All other arguments are those of `load`.
+        static. adapting: adds adapters to the prepared graph and its parameters. All other arguments are those of
+        `load`.
         """
         if not isinstance(names, str) or names not in ("file", "module"):
             raise ArgumentError(f"`names` is {names!r}; it must be 'file' or 'module'")
@@ -92,6 +96,9 @@ class Model(StateMethods, Inspection):
         if self._by_path:
             paths = self._named.names
             self.graph, self._constants = renamed(self.graph, paths), self._constants.renamed(paths)
+        self._file_graph = self.graph
+        if adapting is not None:
+            self.graph, self._constants = adapting(self.graph, self._constants)
         self._tensors = self._constants.tensors
         self._written = {name: tensor.dtype for name, tensor in self._tensors.items()}
         self._shardings = {} if sharding is None else shardings(self._tensors, self._key_paths, sharding)
@@ -136,9 +143,10 @@ class Model(StateMethods, Inspection):
     def trainable(self) -> dict[str, bool]:
         """The keys of `params`, each with True if training should change the parameter.
 
-        The value is False for running statistics, masks, tables that nodes generate, tables of rotary embeddings, and
-        integers, which `jax.grad` refuses: differentiate by the parameters with True, and pass the rest as another
-        argument. `optax.masked` and `equinox.partition` take this dictionary.
+        The value is False for running statistics, masks, tables that nodes generate, tables of rotary embeddings, all
+        but the adapters of a model that has some, and integers, which `jax.grad` refuses: differentiate by the
+        parameters with True, and pass the rest as another argument. `optax.masked` and `equinox.partition` take this
+        dictionary.
 
         >>> import jaxops.onnx
         >>> model = jaxops.onnx.load("notebooks/digits.onnx", trainable={"hidden.weight": False})
@@ -255,14 +263,14 @@ class Model(StateMethods, Inspection):
         """Writes the model's file again, with other weights. Other runtimes compute the same results from it.
 
         params: as `model.params`, which is the default. Each weight goes to its place in the file, in the type of the
-        file, also after `astype`. Weights of more than 2 GB, and weights that were in a file beside the model, go to a
-        second file, `NAME.onnx.<digest>.data`. An existing model is replaced at once, by renaming, and the data that
-        `save` wrote for it are removed after that. Only the two files of an OpenVINO IR, whose names are fixed, are
-        replaced one after the other. Links are followed, and permissions stay.
+        file, also after `astype`; adapters are merged into weights. Weights of more than 2 GB, and weights that were in
+        a file beside the model, go to a second file, `NAME.onnx.<digest>.data`. An existing model is replaced at once,
+        by renaming, and the data that `save` wrote for it are removed after that. Only the two files of an OpenVINO IR,
+        whose names are fixed, are replaced one after the other. Links are followed, and permissions stay.
         Raises SignatureError for a missing or unknown parameter, ShapeError and DTypeError for one that does not fit,
-        UnsupportedError for a model that was not loaded from a file, PathError for a folder that does not exist and for
-        a path where something other than a file is, and ArgumentError for an OpenVINO IR whose path does not end in
-        .xml.
+        UnsupportedError for a model that was not loaded from a file, and for an adapter of a weight of integers,
+        PathError for a folder that does not exist and for a path where something other than a file is, and
+        ArgumentError for an OpenVINO IR whose path does not end in .xml.
 
         >>> import tempfile, jaxops.onnx
         >>> model = jaxops.onnx.load("notebooks/digits.onnx")
@@ -277,8 +285,7 @@ class Model(StateMethods, Inspection):
             raise UnsupportedError("save: the model was not loaded from a file, so there is no file to write again")
         if not (folder := Path(path).absolute().parent).is_dir():
             raise PathError(f"save: there is no folder '{folder}'; make it first")
-        known = self.params if isinstance(self._weights, Weights) else {}
-        self._origin.save(path, self.graph, self._own_or("save", params), self._written, known)
+        self._write(self._origin, path, self._own_or("save", params))
 
     @explained
     @under_its_x64

@@ -31,6 +31,7 @@ from jaxops.runtime.buckets import Range, Rounded, bucket_of, run_in_buckets
 from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.counted_sizes import run_graph_counted
 from jaxops.runtime.repeated_calls import CallCache
+from jaxops.runtime.specialized_calls import ReadsTracers
 from jaxops.runtime.x64 import in_64_bits, is_on, x64_on
 from jaxops.static import UNKNOWN, JaxRuntimeError, StaticValue, Tracer, is_concrete, tracing
 
@@ -239,7 +240,11 @@ def _may_prepare(call: Call) -> bool:
 def _specialized(call: Call) -> Sequence[Any]:
     """Runs a program that reads values which were computed from the parameters once; long graphs have none."""
     assert call.cache is not None
-    executable, first = call.runner.specialized.call(call.cache, call.static, call.inputs, call.rng, *call.leaves)
+    try:
+        executable, first = call.runner.specialized.call(call.cache, call.static, call.inputs, call.rng, *call.leaves)
+    except ReadsTracers:
+        explain(call.graph.name, "compiled", "an operator of the caller reads values that JAX traces")
+        return _compiled(call)
     results = call.runner.outputs(call.graph, first, call.inputs, call.weights, call.rng)
     is_complete, precision = first[0].value == len(call.graph.nodes), call.runner.precision
     if is_complete and precision is None and call.given and REPEATED.applies(call.given):

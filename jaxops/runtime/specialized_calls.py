@@ -36,6 +36,10 @@ def _settings() -> tuple[Any, ...]:
     return (*_read_settings(jax.config), get_abstract_mesh(), pipeline.skipped())
 
 
+class ReadsTracers(Exception):
+    """Raised for a program that reads traced values besides its arguments, as an operator of the caller may."""
+
+
 @dataclass(eq=False)
 class SpecializedCalls:
     """The specialized programs of one model, one for each signature.
@@ -51,7 +55,10 @@ class SpecializedCalls:
     def call(
         self, cache: CallCache, static: tuple[Any, ...], inputs: Any, rng: Any, leaves: list[Any], tree: Any
     ) -> tuple[Executable, Any]:
-        """Returns the executable and the result of `compiled`. leaves, tree: of (inputs, rng), without tracers."""
+        """Returns the executable and the result of `compiled`. leaves, tree: of (inputs, rng), without tracers.
+
+        Raises ReadsTracers.
+        """
         signature = (static, tree, *[(x.shape, x.dtype) for x in leaves])
         executable = cache.executables.used(signature)
         if executable is not None:
@@ -97,6 +104,8 @@ class SpecializedCalls:
         """Traces, specializes and compiles the program for one signature. entry: of the cache for it, or None."""
         types = {name: type_of(x) for name, x in cache.params.items()}
         traced = self.compiled.trace(*static, types, inputs, rng)
+        if len(traced.jaxpr.in_avals) > len(types) + len(leaves):  # JAX makes arguments of constants that it traces
+            raise ReadsTracers
         target = this_machine(specialized=True, prepared=True, compiled_here=True)
         specialized = pipeline.specialize(traced.jaxpr, len(types), target)
         tree, signature = jax.tree.structure(traced.out_info), (_settings(), list(map(jax.typeof, leaves)))

@@ -86,6 +86,9 @@ ALLOWED = {
     | BASE,
     "jaxops.tools.plot.coordinates": {"igraph", "jaxops.errors"},
     "jaxops.tools.python": {"jax", "numpy", "safetensors", "jaxops.graph", "jaxops.ops", "jaxops.tools"} | BASE,
+    "jaxops.tools.adapters": {"jax", "numpy", "safetensors", "jaxops.graph", "jaxops.runtime", "jaxops.ops"}
+    | {"jaxops.tools"}
+    | BASE,
     "jaxops.sharding": {"jaxops.tools"},
     "jaxops.jaxprs": {"jaxops.compiler"},
     "jaxops.model": {"jax", "numpy", "jaxops.graph", "jaxops.runtime", "jaxops.tools"} | BASE,
@@ -93,6 +96,7 @@ ALLOWED = {
     "jaxops.frontend": {"jax", "numpy", "jaxops.compiler"} | FRONT_END,
     "jaxops.frontend.loading": {"jaxops.garbage", "jaxops.model", "jaxops.progress", "jaxops.runtime", "jaxops.tools"}
     | FRONT_END,
+    "jaxops.frontend.adapters": {"numpy", "jaxops.ops", "jaxops.tools"} | FRONT_END,
     "jaxops.frontend.options": {"jaxops.model", "jaxops.tools"} | FRONT_END,
     "jaxops.frontend.declarations": {"jaxops.runtime"} | FRONT_END,
     # These tell operators apart by the functions of `ops`, which they do not call.

@@ -1,6 +1,7 @@
 """The methods of a model that look into it: names, tables, pictures, and a comparison with another runtime."""
 
 import functools
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from jaxops.runtime.model_function import ModelFunction
 from jaxops.runtime.parameter_values import GivenWeights, Weights
 from jaxops.runtime.x64 import under_its_x64
 from jaxops.signature_errors import explained
+from jaxops.tools.adapters.merging import merged
 from jaxops.tools.inspect.compare import Comparison, compare, names_of
 from jaxops.tools.inspect.node_listing import listing
 from jaxops.tools.inspect.nonfinite import NonFinite, find_nonfinite
@@ -42,6 +44,7 @@ class Inspection(Report):
     _function: ModelFunction
     _origin: Origin | None
     _description: str
+    _file_graph: Graph
     _written: dict[str, np.dtype]
     _by_path: bool
     _expected_cuts: Mapping[str, str]
@@ -219,7 +222,7 @@ class Inspection(Report):
             origin = self._origin
             if isinstance(self._weights, GivenWeights):  # the file has others
                 path = Path(folder, f"model{origin.suffix}")
-                origin = origin.save(path, self.graph, self._weights.all(), self._written, {})
+                origin = self._write(origin, path, self._weights.all())
             theirs = origin.tensors(unwrap(values), {v.name: v.dtype for v in self.graph.inputs})
         return compare(self.graph, self._every_tensor(values, rng), theirs, rtol=rtol, atol=atol)
 
@@ -240,6 +243,11 @@ class Inspection(Report):
         graph = self._function.part()
         with max_bytes(self._function.runner.max_bytes), jax.debug_nans(False), jax.debug_infs(False):
             return find_nonfinite(graph, values, self._weights.all(), rng)
+
+    def _write(self, origin: Origin, path: str | os.PathLike[str], params: Mapping[str, Any]) -> Origin:
+        """Writes the model's file again with these parameters; returns the origin that the new file is."""
+        known = self._weights.all() if isinstance(self._weights, Weights) else {}
+        return origin.save(path, self._file_graph, merged(self.graph.adapters, params), self._written, known)
 
     @under_its_x64
     def _examples(self, op: str, inputs: Sequence[Any], named: Any, sizes: Any, arrays: Any = None) -> dict[str, Any]:
