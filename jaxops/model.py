@@ -245,8 +245,15 @@ class Model(StateMethods, Inspection):
     @functools.cached_property
     def _structure(self) -> ModelStructure:
         types = {name: (t.dtype, t.shape) for name, t in self._tensors.items()}
-        facts = self.graph, self._formals, self._defaults, types, self._constants.trainable, self._by_path, self.x64
-        return ModelStructure(self, *facts, repr(self._shardings))
+        facts = {
+            "precision": self._function.runner.precision,
+            "x64": self.x64,
+            "names": "module" if self._by_path else "file",
+            "trainable": self._constants.trainable,
+            "parameters": types,
+            "inputs": (self._formals, self._defaults),
+        }
+        return ModelStructure(self, facts)
 
     @explained
     @under_its_x64
