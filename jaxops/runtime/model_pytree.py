@@ -1,8 +1,8 @@
 """The static part of a model as a pytree, whose leaves are `Model.params`.
 
-Two loads of one file have equal structures. Structures are equal if what decides the program is: the graphs, and options
-of `load` such as `precision`, `sizes`, `bounds` and `operators`. Parameters do not count, nor does where they are
-(`sharding`), nor the limit of memory (`max_bytes`).
+Two loads of one file have equal structures. Structures are equal if what decides the program is: the graphs, and
+options of `load` such as `precision`, `sizes`, `bounds` and `operators`. Parameters do not count, nor does where they
+are (`sharding`), nor the limit of memory (`max_bytes`).
 """
 
 import dataclasses
