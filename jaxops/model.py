@@ -16,6 +16,7 @@ from jaxops.graph.declared_sizes import separated
 from jaxops.graph.host_part import divided_at_load
 from jaxops.graph.nodes import Graph, Tensor
 from jaxops.graph.origin import Origin
+from jaxops.graph.parameter_roles import with_whole_features
 from jaxops.graph.parameters import Choice, prepare, renamed
 from jaxops.graph.static_analysis import StaticInputs, marked_inputs
 from jaxops.memory import LIMIT, max_bytes
@@ -29,7 +30,7 @@ from jaxops.runtime.stateful_function import StateMethods
 from jaxops.runtime.x64 import portable, restored, under_its_x64
 from jaxops.signature_errors import explained
 from jaxops.tools.convert.astype import Keep, narrowed
-from jaxops.tools.convert.sharding_rules import Rule, shardings
+from jaxops.tools.convert.sharding_rules import Rule, placements
 from jaxops.tools.export.exporting import export
 from jaxops.tools.inspect.inspection import Inspection
 from jaxops.tools.python.source import to_python
@@ -86,7 +87,8 @@ class Model(StateMethods, Inspection):
         formals = marked_inputs(graph, needs := StaticInputs())
         self.opsets, self._description = dict(opsets), description
         self._defaults = tuple(v for v in formals if v.name in graph.initializers)
-        self.graph, self._constants = prepare(graph, needs.of, static, trainable)
+        graph, self._constants = prepare(graph, needs.of, static, trainable)
+        self.graph = with_whole_features(graph, {name: t.shape for name, t in self._constants.tensors.items()})
         self._declare(tuple(v for v in formals if v.name not in graph.initializers), graph.outputs)
         self._by_path = names == "module"
         if self._by_path:
@@ -94,7 +96,8 @@ class Model(StateMethods, Inspection):
             self.graph, self._constants = renamed(self.graph, paths), self._constants.renamed(paths)
         self._tensors = self._constants.tensors
         self._written = {name: tensor.dtype for name, tensor in self._tensors.items()}
-        self._shardings = {} if sharding is None else shardings(self._tensors, self._key_paths, sharding)
+        self._placements = placements(self._tensors, self._key_paths, self.graph, sharding) if sharding else {}
+        self._shardings = {name: placement.sharding for name, placement in self._placements.items()}
         self._origin, self._weights = origin, Weights(self._tensors, self._shardings)
         facts = {v.name: bool(v.static) for v in formals}
         self.x64: bool = x64 if isinstance(x64, bool) else x64(self.graph, self._tensors, facts)

@@ -12,6 +12,6 @@ onto a mesh of all devices, and reads only those rows of a parameter of which it
     mine = [shard.data for shard in y.addressable_shards]
 """
 
-from jaxops.tools.convert.sharding_rules import data_parallel, tensor_parallel
+from jaxops.tools.convert.sharding_rules import data_parallel, fsdp, tensor_parallel
 
-__all__ = ["data_parallel", "tensor_parallel"]
+__all__ = ["data_parallel", "fsdp", "tensor_parallel"]
