@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from jaxops.graph.nodes import Graph, Node
-from jaxops.graph.split_features import Reading, follow
+from jaxops.graph.split_features import follow
+from jaxops.graph.weight_operands import EXPERTS, FILTER, FIRST, LAST, Reading
 
 # The roles, from the one that decides to the ones that give way, if a parameter has several. The head of a language
 # model may be the table of its words: both are split by word.
-TABLE, EXPERTS, FUSED, LAST, FIRST, SINGLE, FILTER = "table", "experts", "fused", "last", "first", "single", "filter"
-NORM, BIAS, OTHER = "norm", "bias", "other"
+TABLE, FUSED, SINGLE, NORM, BIAS, OTHER = "table", "fused", "single", "norm", "bias", "other"
 _ORDER = (TABLE, EXPERTS, FUSED, LAST, FIRST, SINGLE, FILTER, NORM, BIAS, OTHER)
 
 

@@ -6,54 +6,24 @@ has one of three forms: its features are the last axis, they are cut into heads,
 (a normalization, a sum with a value that is not split), the pair is incomplete, and the product is a single one.
 """
 
-
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from jaxops.graph.nodes import Graph, Node
-from jaxops.signature import BIAS, SHAPE_ONLY, STATIC, STATISTICS, WEIGHT, role
+from jaxops.graph.weight_operands import FILTER, FIRST, LAST, Product, Reading, Weight, WeightOperands, name_of
+from jaxops.signature import SHAPE_ONLY, STATIC
 
 FEATURES, HEADS, CHANNELS = "features", "heads", "channels"
 # Functions of `jaxops.ops` and `jaxops.microsoft` that need all elements of an axis.
 _OVER_FEATURES = {"softmax", "log_softmax", "hardmax", "arg_max", "arg_min", "top_k", "lp_normalization", "cum_sum"}
 _SUMS = {"add", "sub", "mul", "div"}
-# They keep the order of a weight's axes.
-_SAME_AXES = {"identity", "cast", "dequantize_linear", "quantize_linear"}
+# A value of more products is not followed, so that the cost of a long sum grows with its length, not by its square.
+_MOST_MAKERS = 64
 # A pass may find that a product is a single one, which changes those after it.
 _MOST_PASSES = 8
-
-
-@dataclass(eq=False)
-class Product:
-    """A product of an activation with a weight.
-
-    kind: `first`, `last`, `filter` or `experts`. cut: whether its result is cut into several. whole: whether all of its
-    features are needed at once. heads: how many heads its features are cut into; 0 if unknown.
-    """
-
-    kind: str
-    cut: bool = False
-    whole: bool = False
-    heads: int = 0
-
-
-@dataclass(frozen=True)
-class Reading:
-    """A parameter and how a node reads it: as an operand of `product`, or else as `kind`.
-
-    by_output, by_input: axes of the parameter, as in `Role`. of: the weight whose scale or zero point it is, or "".
-    """
-
-    parameter: str
-    kind: str
-    product: Product | None = None
-    by_output: int | None = None
-    by_input: int | None = None
-    of: str = ""
 
 
 @dataclass
@@ -62,18 +32,6 @@ class Followed:
 
     readings: list[Reading] = field(default_factory=list)
     whole_axes: dict[Node, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Weight:
-    """A parameter with its axes in another order. axes: for each axis of the value, that of the parameter.
-
-    followers: its scales and zero points: (parameter, has the axes of the weight).
-    """
-
-    parameter: str
-    axes: tuple[int, ...]
-    followers: tuple[tuple[str, tuple[int | None, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,7 +46,7 @@ class _Split:
 
 def follow(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> Followed:
     """Follows the features of a prepared graph, and of its subgraphs and functions. shapes: of the parameters."""
-    found, seen, waiting = Followed(), set[Graph](), [(graph, dict[str, _Weight]())]
+    found, seen, waiting = Followed(), set[Graph](), [(graph, dict[str, Weight]())]
     while waiting:
         graph, outer = waiting.pop()
         if graph in seen:
@@ -100,22 +58,19 @@ def follow(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> Followed:
             walk.run()
             if not walk.changed:
                 break
-        found.readings += walk.readings
+        found.readings += walk.weights.readings
         found.whole_axes |= walk.whole_axes()
         for node in graph.nodes:
-            waiting += [(inner, walk.weights if inner is not node.body else {}) for inner in node.nested]
+            waiting += [(inner, walk.weights.by_name if inner is not node.body else {}) for inner in node.nested]
     return found
 
 
 class _Walk:
-    def __init__(self, graph: Graph, shapes: Any, outer: Mapping[str, _Weight], products: dict[int, Product]) -> None:
+    def __init__(self, graph: Graph, shapes: Any, outer: Mapping[str, Weight], products: dict[int, Product]) -> None:
         self.graph, self.shapes, self.products = graph, shapes, products
-        own = {name: _Weight(param, tuple(range(len(shapes[param])))) for name, param in graph.params.items()}
-        self.weights: dict[str, _Weight] = {**{n: outer[n] for n in graph.captures if n in outer}, **own}
+        self.weights = WeightOperands(graph, shapes, outer)
         self.constants: dict[str, Any] = dict(graph.static)
         self.split: dict[str, _Split] = {}
-        self.activations: set[str] = set()
-        self.readings: list[Reading] = []
         self.whole_results: list[Node] = []  # of lookups, and what is cut into several operands
         self.producers: dict[str, Node] = {}
         self.by_node: list[tuple[Node, Product]] = []
@@ -129,33 +84,30 @@ class _Walk:
             for name in filter(None, node.outputs):
                 if result is not None:
                     self.split[name] = result
-                self.activations.add(name)
                 self.producers[name] = node
 
     def whole_axes(self) -> dict[Node, int]:
         """Returns the axis of the features of each first result that must be whole."""
         axes = dict.fromkeys(self.whole_results, -1)
         for node, product in self.by_node:
-            if product.kind == "filter":
-                if product.whole:
-                    axes[node] = 1
-            elif product.kind == "last" or product.whole:
-                axes[node] = -1
+            if product.kind == LAST or product.whole:
+                axes[node] = 1 if product.kind == FILTER else -1
         return axes
 
     def _visit(self, index: int, node: Node) -> _Split | None:
         """Notes how a node reads parameters. Returns the form of its results if they are split."""
-        kind, name = node.operator.traits.kind, _name(node)
-        if self._is_reordered(node, name):
+        kind, name = node.operator.traits.kind, name_of(node)
+        if self.weights.is_reordered(node, name):
             return None
-        if (name in ("gather", "torch_embedding") or kind == "embedding") and self._looks_up(node):
+        if (name in ("gather", "torch_embedding") or kind == "embedding") and self.weights.looks_up(node):
+            self.whole_results.append(node)
             return None
-        if kind in ("linear", "convolution") or (kind == "attention" and self._weights_of(node)):
+        if kind in ("linear", "convolution") or (kind == "attention" and self.weights.of(node)):
             return self._product(index, node, kind)
         if name in ("moe", "qmoe"):
-            self._experts(node)
+            self.weights.note_experts(node)
             return None
-        self._read_others(node)
+        self.weights.note_others(node)
         if not self._split_operands(node):
             if name == "concat":
                 self._note_sizes(node)
@@ -164,117 +116,26 @@ class _Walk:
             return None
         return self._passed(node, kind, name)
 
-    # How parameters are read.
-
-    def _is_reordered(self, node: Node, name: str) -> bool:
-        """Notes a weight whose elements or axes are in another form."""
-        weight = self.weights.get(node.inputs[0]) if node.inputs else None
-        if weight is None:
-            return False
-        if name == "transpose":
-            perm = node.attributes.get("perm") or tuple(reversed(range(len(weight.axes))))
-            followers = tuple((of, tuple(axes[k] for k in perm)) for of, axes in weight.followers)
-            weight = replace(weight, axes=tuple(weight.axes[k] for k in perm), followers=followers)
-        elif name in _SAME_AXES:
-            others = [self.weights[n].parameter for n in node.inputs[1:] if n in self.weights]
-            rank, axis = len(weight.axes), node.attributes.get("axis", 1)
-            for other in others:
-                axes: list[int | None] = list(weight.axes)
-                if len(self.shapes[other]) != rank:  # a scale for each index of `axis`
-                    axes = [None] * rank
-                    if len(self.shapes[other]) == 1 and -rank <= axis < rank:
-                        axes[axis] = 0
-                weight = replace(weight, followers=(*weight.followers, (other, tuple(axes))))
-        else:
-            return False
-        self.weights[node.outputs[0]] = weight
-        return True
-
-    def _weights_of(self, node: Node) -> list[tuple[int, _Weight]]:
-        """Returns the operands of a node that are weights of two or more axes, with their positions."""
-        found = [(k, self.weights[n]) for k, n in enumerate(node.inputs) if n in self.weights]
-        return [(k, weight) for k, weight in found if len(weight.axes) > 1]
-
-    def _looks_up(self, node: Node) -> bool:
-        tables = [(k, weight) for k, weight in self._weights_of(node) if k == 0 or _is_weight(node, k)]
-        tables = [(k, w) for k, w in tables if len(w.axes) == 2 or _name(node) == "gather_block_quantized"]
-        if _name(node) == "gather" and (node.attributes.get("axis", 0) != 0 or node.inputs[1] in self.constants):
-            tables = []
-        for position, table in tables:
-            axes = table.axes[0], table.axes[-1]
-            self.readings.append(Reading(table.parameter, "table", None, *axes))
-            self._follow_weight(node, position, table, None, "table", 0, len(table.axes) - 1)
-        if tables:
-            self.whole_results.append(node)
-            self._read_others(node)
-        return bool(tables)
-
     def _product(self, index: int, node: Node, kind: str) -> _Split | None:
-        weights = self._weights_of(node)
-        weights = [(k, w) for k, w in weights if k > 0][:1]
-        if not weights:
-            self._read_others(node)
-            return self._passed(node, kind, _name(node)) if self._split_operands(node) else None
-        position, weight = weights[0]
-        operand = self.split.get(node.inputs[0])
-        product = self.products.setdefault(index, Product("first"))
-        if kind == "convolution":
-            product.kind, by_output, by_input = "filter", 0, 1
-        else:
-            transposed = any(node.attributes.get(a) for a in ("transB", "transpose_b")) or _name(node) == "matmul_nbits"
-            by_output, by_input = (-2, -1) if transposed else (-1, -2)
-            if _name(node) == "matmul_nbits":
-                by_output, by_input = 0, 1
-            product.kind = "last" if operand is not None and operand.form != CHANNELS else "first"
-            if kind == "attention":
-                product.kind, product.cut = "first", True
-            if operand is not None and operand.form == CHANNELS:
-                self._need_whole(operand)
+        found = next(((k, w) for k, w in self.weights.of(node) if k > 0), None)
+        if found is None:
+            self.weights.note_others(node)
+            return self._passed(node, kind, name_of(node)) if self._split_operands(node) else None
+        operand, product = self.split.get(node.inputs[0]), self.products.setdefault(index, Product(FIRST))
+        if operand is not None and operand.form == CHANNELS and kind == "linear":
+            self._need_whole(operand)
+            operand = None
+        product.kind = FILTER if kind == "convolution" else FIRST if operand is None or kind == "attention" else LAST
+        product.cut |= kind == "attention"  # one weight makes its queries, keys and values
         self.by_node.append((node, product))
-        if operand is None and kind == "linear" and node.inputs[0] in self.producers:
+        if operand is None and kind == "linear" and not node.attributes.get("transA"):
             # A compiler that splits what a weight contracts would split all that it is computed from.
-            self.whole_results.append(self.producers[node.inputs[0]])
-        axes = weight.axes[by_output], weight.axes[by_input]
-        self.readings.append(Reading(weight.parameter, product.kind, product, *axes))
-        self._follow_weight(node, position, weight, product, product.kind, by_output, by_input)
-        self._read_others(node)
-        if product.kind == "last" or (product.whole and product.kind != "filter"):
+            self.whole_results += [self.producers[n] for n in node.inputs[:1] if n in self.producers]
+        self.weights.note_product(node, *found, product)
+        self.weights.note_others(node)
+        if product.kind == LAST or (product.whole and product.kind != FILTER):
             return None
-        return _Split((product,), CHANNELS if kind == "convolution" else FEATURES)
-
-    def _follow_weight(
-        self, node: Node, position: int, weight: _Weight, product: Any, kind: str, by_output: int, by_input: int
-    ) -> None:
-        """Notes the scales and zero points of a weight: those it came with, and operands of the node behind it."""
-        for parameter, axes in weight.followers:
-            self.readings.append(Reading(parameter, kind, product, axes[by_output], axes[by_input], weight.parameter))
-        if _name(node) not in ("matmul_nbits", "gather_block_quantized"):
-            return
-        rank = len(weight.axes)
-        for k, name in enumerate(node.inputs):
-            other = self.weights.get(name)
-            if other is None or k <= position or _operand(node, k) not in ("scales", "zero_points"):
-                continue
-            is_flat = len(other.axes) < rank and len(other.axes) == 1
-            axes = (0, None) if is_flat else (0, min(by_input % rank, len(other.axes) - 1))
-            self.readings.append(Reading(other.parameter, kind, product, *axes, weight.parameter))
-
-    def _experts(self, node: Node) -> None:
-        product = Product("experts")
-        for name in node.inputs:
-            if name in self.weights:
-                self.readings.append(Reading(self.weights[name].parameter, "experts", product, 0))
-
-    def _read_others(self, node: Node) -> None:
-        """Notes vectors: scales of a normalization, and what is added to features."""
-        for position, name in enumerate(node.inputs):
-            weight = self.weights.get(name)
-            if weight is None or node.operator.mark(position) == STATISTICS:
-                continue
-            if node.operator.traits.kind == "normalization":
-                self.readings.append(Reading(weight.parameter, "norm"))
-            elif len(weight.axes) < 2 or role(node.operator.function, position) == BIAS:
-                self.readings.append(Reading(weight.parameter, "bias"))
+        return _Split((product,), CHANNELS if product.kind == FILTER else FEATURES)
 
     # What becomes of split values.
 
@@ -298,6 +159,8 @@ class _Walk:
         """Returns the form of the results of a node that reads split values; None if they are whole."""
         values = self._split_operands(node)
         makers = tuple(dict.fromkeys(product for value in values for product in value.makers))
+        if len(makers) > _MOST_MAKERS:
+            return None
         forms = {value.form for value in values}
         form = HEADS if HEADS in forms else FEATURES if FEATURES in forms else CHANNELS
         result = _Split(makers, form, max(v.head for v in values), max(v.rank for v in values))
@@ -337,8 +200,8 @@ class _Walk:
 
     def _meets_whole(self, node: Node, name: str) -> bool:
         """Tells whether a node combines features with a value that is not split."""
-        whole = (n for n in node.inputs if n in self.activations and n not in self.split and n not in self.weights)
-        return name in _SUMS and any(whole)
+        made = (n for n in node.inputs if n in self.producers and n not in self.weights.by_name)
+        return name in _SUMS and any(n not in self.split for n in made)
 
     def _attended(self, node: Node, result: _Split) -> _Split:
         attributes = node.attributes
@@ -364,7 +227,7 @@ class _Walk:
         return replace(value, form=FEATURES, rank=rank)
 
     def _width(self, product: Product) -> int:
-        made = [r for r in self.readings if r.product is product and r.by_output is not None and not r.of]
+        made = [r for r in self.weights.readings if r.product is product and r.by_output is not None and not r.of]
         return self.shapes[made[0].parameter][made[0].by_output or 0] if made else 0
 
     def _cuts(self, node: Node, name: str, value: _Split) -> bool:
@@ -398,17 +261,3 @@ class _Walk:
         entry = int(last.reshape(-1)[-1]) if last is not None and last.size and last.dtype.kind == "i" else 0
         counts = [self.constants[n].size if n in self.constants else 1 for n in node.inputs]
         self.last_entries[node.outputs[0]] = sum(counts), entry
-
-
-def _name(node: Node) -> str:
-    """The name of the function of an operator, without the version of the standard at its end."""
-    return re.sub(r"_\d+$", "", getattr(node.operator.function, "__name__", ""))
-
-
-def _operand(node: Node, position: int) -> str:
-    formals: Sequence[str] = node.operator.formals
-    return formals[min(position, len(formals) - 1)] if formals else ""
-
-
-def _is_weight(node: Node, position: int) -> bool:
-    return role(node.operator.function, position) == WEIGHT or node.operator.traits.kind == "embedding"

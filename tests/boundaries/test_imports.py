@@ -47,6 +47,7 @@ ALLOWED = {
     | {f"jax._src.{module}.register_exclusion" for module in ("source_info_util", "traceback_util")},
     "jaxops.signature": {"jaxops.static"},
     "jaxops.symbolic": {"numpy", "jaxops.errors", "jaxops.jax_internals", "jaxops.static"},
+    "jaxops.whole_axes": {"jax", "jaxops.static"},
     "jaxops.opaque": {"jax", "numpy", "jaxops.errors", "jaxops.static"},
     "jaxops.lazy_array": {"jax", "numpy", "jaxops.host"},
     "jaxops.lazy_sequences": {"jax", "jaxops.errors", "jaxops.static"},
@@ -65,7 +66,7 @@ ALLOWED = {
     "jaxops.ops.image.decoding": {"numpy", "PIL"} | BASE,  # files of images
     "jaxops.ops.text.regular_expressions": {"re2"} | BASE,
     # Knows an operator as a protocol: no operator, no schema, no file format, no jaxpr. Never computes on tensor data.
-    "jaxops.graph": {"jax", "numpy", "jaxops.graph"} | BASE,
+    "jaxops.graph": {"jax", "numpy", "jaxops.graph", "jaxops.whole_axes"} | BASE,
     # Makes programs of programs: knows no node, no operator, no model.
     "jaxops.compiler": ARRAYS | BASE | {"jaxops.kernels", "jaxops.compiler", "jaxops.progress"},
     # One call of a model.
@@ -91,6 +92,7 @@ ALLOWED = {
     "jaxops.frontend.integer_types": {"numpy", "jaxops.ops"} | FRONT_END,
     "jaxops.frontend.norm_gradients": {"numpy", "jaxops.kernels", "jaxops.ops"} | FRONT_END,
     "jaxops.frontend.straight_through": {"numpy", "jaxops.ops"} | FRONT_END,
+    "jaxops.frontend.swapped_axes": {"numpy", "jaxops.ops"} | FRONT_END,
     "jaxops.frontend.schema_operator": {"chex", "jax", "numpy"} | FRONT_END,
     # Only what is ONNX; never computes on tensor data either.
     "jaxops.onnx": {"jax", "numpy", "jaxops.onnx"} | FRONT_END,

@@ -10,7 +10,8 @@ from jax.sharding import NamedSharding, PartitionSpec, get_mesh
 
 from jaxops.errors import ArgumentError, ShapeError, amount
 from jaxops.graph.nodes import Graph, Tensor
-from jaxops.graph.parameter_roles import EXPERTS, FILTER, FIRST, FUSED, LAST, SINGLE, TABLE, Role, parameter_roles
+from jaxops.graph.parameter_roles import FUSED, SINGLE, TABLE, Role, parameter_roles
+from jaxops.graph.weight_operands import EXPERTS, FILTER, FIRST, LAST
 
 # A parameter of less than this part of all bytes is not worth a collective of its own.
 _SMALL = 0.01
@@ -102,7 +103,7 @@ class _Fsdp:
             spec = _spec(parameter.shape, {**taken, largest: self.axis})
             placed[parameter.name] = Placement(NamedSharding(mesh, spec), f"{reason}; {own}" if reason else own)
         if devices > 1 and parameters and all(self.axis not in _names(p.sharding.spec) for p in placed.values()):
-            raise ArgumentError(f"fsdp: {devices} devices along '{self.axis}' can split no parameter of the model evenly")
+            raise ArgumentError(f"fsdp: {devices} devices along '{self.axis}' can split no parameter evenly")
         return placed
 
 
@@ -110,12 +111,12 @@ def tensor_parallel(axis: str, mesh: Any = None) -> GraphRule:
     """Returns a rule that splits weights over the axis `axis` of a mesh, as Megatron-LM does, by their roles.
 
     A role follows from the graph: who reads a parameter, and what becomes of the result. Of a pair of products (such as
-    queries, keys and values on the one hand, and the product behind the attention on the other) the first weight is split
-    by the features that it makes, and the last one by those that it contracts, so that one sum over the devices is enough
-    for both. A table is split by its rows, or by its features if its rows do not divide. Experts are divided among the
-    devices, and filters of a convolution are split by output channels. These stay whole on each device: vectors, small
-    tables, a weight that makes queries, keys and values at once, and keys and values of fewer heads than devices. Scales
-    and zero points of quantized weights follow their weights. `explain` tells what became of each parameter.
+    queries, keys and values on the one hand, and the product behind the attention on the other) the first weight is
+    split by the features that it makes, and the last one by those that it contracts, so that one sum over the devices
+    is enough for both. A table is split by its rows, or by its features if its rows do not divide. Experts are divided
+    among the devices, and filters of a convolution are split by output channels. These stay whole on each device:
+    vectors, small tables, a weight that makes queries, keys and values at once, and keys and values of fewer heads than
+    devices. Scales and zero points of quantized weights follow their weights. `explain` tells what became of each.
 
     mesh: the mesh of the parameters; by default the current one (`jax.set_mesh`).
     Loading raises ArgumentError for a mesh without that axis, and if no weight can be split.
@@ -147,7 +148,9 @@ def fsdp(axis: str, rule: Rule | None = None, mesh: Any = None) -> GraphRule:
     return _Fsdp(axis, rule, mesh)
 
 
-def placements(tensors: Mapping[str, Tensor], paths: Mapping[str, str], graph: Graph, rule: Rule) -> dict[str, Placement]:
+def placements(
+    tensors: Mapping[str, Tensor], paths: Mapping[str, str], graph: Graph, rule: Rule
+) -> dict[str, Placement]:
     """The place of each parameter by a rule. paths: name → module path, for parameters that have one. graph: prepared.
 
     Raises ArgumentError if the rule returns anything but a PartitionSpec or NamedSharding, or if no mesh is set;

@@ -58,7 +58,7 @@ def without_values(path: Path) -> None:
         del node.metadata_props[:]
         node.doc_string = ""
     for tensor in external_data_helper._get_all_tensors(model):
-        if len(tensor.dims) and tensor.data_type == onnx.TensorProto.FLOAT and 64 <= len(tensor.raw_data):
+        if len(tensor.dims) and tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.raw_data) >= 64:
             tensor.ClearField("raw_data")
             tensor.doc_string = "drawn"
     path.write_bytes(model.SerializeToString())
@@ -72,7 +72,14 @@ def export(name: str, form: str) -> None:
     if form == "script":
         axes, names = {key: dynamic for key, (_, dynamic) in inputs.items()}, list(inputs)
         torch.onnx.export(
-            model, values, path, dynamo=False, opset_version=17, dynamic_axes=axes, input_names=names, output_names=["y"]
+            model,
+            values,
+            path,
+            dynamo=False,
+            opset_version=17,
+            dynamic_axes=axes,
+            input_names=names,
+            output_names=["y"],
         )
     else:
         shapes = (tuple(dynamic for _, dynamic in inputs.values()),)
