@@ -104,7 +104,9 @@ class Model(StateMethods, Inspection):
         parts = None if self.x64 else divided_at_load(self.graph, formals)
         if parts is not None and not isinstance(x64, bool):
             self.x64 = x64(parts.program, self._tensors, facts | parts.facts)
-        self._function = self._function_by(runner or GraphRunner(LIMIT.get()))
+        runner = runner or GraphRunner(LIMIT.get())
+        runner.gathers = {n: (p.sharding.spec, p.used) for n, p in self._placements.items() if p.used is not None}
+        self._function = self._function_by(runner)
         self._expected_cuts = expected_cuts(self._function.part(), facts)
         if self.graph.bounded and not self._expected_cuts:
             check_bounds(self.apply, self._formals, self._tensors)

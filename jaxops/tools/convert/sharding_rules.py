@@ -27,10 +27,11 @@ class Parameter(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """The place of a parameter on a mesh, and why it is there."""
+    """The place of a parameter on a mesh, and why it is there. used: how a program that gathers it first computes."""
 
     sharding: NamedSharding
     reason: str
+    used: PartitionSpec | None = None
 
 
 @runtime_checkable
@@ -65,8 +66,9 @@ class _TensorParallel:
         mesh, devices = _on("tensor_parallel", self.axis, self.mesh)
         least = _SMALL * sum(p.bytes for p in parameters)
         chosen: dict[str, tuple[int | None, str]] = {}
+        by_name = {p.name: p for p in parameters}
         for parameter in sorted(parameters, key=lambda p: bool(p.role.of)):
-            weight = next((p for p in parameters if p.name == parameter.role.of), None)
+            weight = by_name.get(parameter.role.of)
             if weight is None:
                 chosen[parameter.name] = _split_axis(parameter, devices, parameter.bytes < least)
             else:
@@ -95,13 +97,15 @@ class _Fsdp:
             before = _placed_by(self.rule, parameters, {})
         placed = {}
         for parameter in parameters:
-            spec, reason = before[parameter.name].sharding.spec, before[parameter.name].reason
+            used, reason, _ = before[parameter.name]
+            spec = used.spec
             taken = {k: entry for k, entry in enumerate(spec) if entry is not None}
             free = [k for k, d in enumerate(parameter.shape) if k not in taken and d and d % devices == 0]
             largest = max(free, key=lambda k: parameter.shape[k], default=None)
             own = f"no free axis that {devices} divides" if largest is None else "its largest axis; gathered when used"
             spec = _spec(parameter.shape, {**taken, largest: self.axis})
-            placed[parameter.name] = Placement(NamedSharding(mesh, spec), f"{reason}; {own}" if reason else own)
+            reason = f"{reason}; {own}" if reason else own
+            placed[parameter.name] = Placement(NamedSharding(mesh, spec), reason, used.spec)
         if devices > 1 and parameters and all(self.axis not in _names(p.sharding.spec) for p in placed.values()):
             raise ArgumentError(f"fsdp: {devices} devices along '{self.axis}' can split no parameter evenly")
         return placed
