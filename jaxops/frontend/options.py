@@ -89,9 +89,9 @@ class Options(TypedDict, total=False):
     names: "file" (the default) or "module", for the paths of `Model.paths`. The options take the file's names in both
     cases.
 
-    sharding: a function of the name, the module path and the shape of a parameter. It returns a PartitionSpec on the
-    current mesh (`jax.set_mesh`) or a NamedSharding. `jaxops.sharding` has two such rules, and an example with several
-    machines. Parameters are read shard by shard.
+    sharding: a rule of `jaxops.sharding` (`tensor_parallel`, `fsdp`, `data_parallel`; an example with several machines
+    is there, too), or a function of the name, the module path and the shape of a parameter that returns a PartitionSpec
+    on the current mesh (`jax.set_mesh`) or a NamedSharding. Parameters are read shard by shard.
 
     operators: a function `fn(*inputs, **attributes)` for each (domain, name). It gets None for an input that the node
     leaves out, and NumPy values for a parameter with the annotation `jaxops.signature.Static`. The annotations `Weight`

@@ -27,12 +27,12 @@ from jaxops.graph.bounded_sizes import COUNTED_SIZES, outputs_of
 from jaxops.graph.nodes import Graph, Node
 from jaxops.jax_internals import first_line, question
 from jaxops.memory import bounded_operands, bounded_results, bounded_together
+from jaxops.meshes import whole_along
 from jaxops.opaque import Deferred
 from jaxops.shown_text import clean
 from jaxops.signature import SHAPE_ONLY
 from jaxops.signature_errors import errors_of
 from jaxops.static import UNKNOWN, StaticValue, Undecided, is_concrete, is_symbolic, tracing
-from jaxops.whole_axes import whole_along
 
 # The exceptions that JAX and Chex raise for an operation that they support for numbers, but not for symbolic sizes.
 _OF_JAX = (Undecided, TypeError, ValueError, NotImplementedError, AssertionError)

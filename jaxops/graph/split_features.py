@@ -53,16 +53,20 @@ def follow(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> Followed:
             continue
         seen.add(graph)
         products: dict[int, Product] = {}
-        for _ in range(_MOST_PASSES):
-            walk = _Walk(graph, shapes, outer, products)
-            walk.run()
-            if not walk.changed:
-                break
+        walk, passes = _walked(graph, shapes, outer, products), 1
+        while walk.changed and passes < _MOST_PASSES:
+            walk, passes = _walked(graph, shapes, outer, products), passes + 1
         found.readings += walk.weights.readings
         found.whole_axes |= walk.whole_axes()
         for node in graph.nodes:
             waiting += [(inner, walk.weights.by_name if inner is not node.body else {}) for inner in node.nested]
     return found
+
+
+def _walked(graph: Graph, shapes: Any, outer: Mapping[str, Weight], products: dict[int, Product]) -> "_Walk":
+    walk = _Walk(graph, shapes, outer, products)
+    walk.run()
+    return walk
 
 
 class _Walk:

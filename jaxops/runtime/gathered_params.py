@@ -3,38 +3,18 @@
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-import jax
-from jax.sharding import AxisType, PartitionSpec, get_abstract_mesh, reshard, use_abstract_mesh
+from jax.sharding import PartitionSpec
 
-from jaxops.static import Tracer
+from jaxops.meshes import kept_and_used
 
 # Name of a parameter → (how a mesh splits it between calls, how it is split in a program).
 Gathers: TypeAlias = Mapping[str, tuple[PartitionSpec, PartitionSpec]]
 
 
 def gathered(params: Mapping[str, Any], gathers: Gathers) -> Mapping[str, Any]:
-    """Returns the parameters as a program that is traced computes with them; a gradient is split as the parameter is.
+    """Returns the parameters as a program that is traced computes with them.
 
-    Without it, the compiler may as well move the activations, which are larger in each step of a training. Parameters
-    that are not traced for a mesh with these axes stay as they are.
+    Without it, the compiler may as well move the activations, which are larger in a step of training.
     """
-    return {**params, **{name: _whole(params[name], *specs) for name, specs in gathers.items() if name in params}}
-
-
-def _whole(value: Any, kept: PartitionSpec, used: PartitionSpec) -> Any:
-    if not isinstance(value, Tracer):
-        return value
-    mesh = get_abstract_mesh()
-    mesh = jax.typeof(value).sharding.mesh if mesh.empty else mesh
-    names = {name for entry in kept if entry is not None for name in (entry if isinstance(entry, tuple) else (entry,))}
-    if mesh.empty or not names.issubset(mesh.axis_names):
-        return value
-    kinds = {kind for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if name in names}
-    with use_abstract_mesh(mesh):
-        if kinds == {AxisType.Explicit}:
-            return reshard(value, used)
-        if kinds == {AxisType.Auto}:
-            # The derivative of a constraint is the same constraint: the first one is for the gradient.
-            stored = jax.lax.with_sharding_constraint(value, kept)
-            return jax.lax.with_sharding_constraint(stored, used)
-    return value
+    whole = {name: kept_and_used(params[name], *specs) for name, specs in gathers.items() if name in params}
+    return {**params, **whole}

@@ -16,7 +16,7 @@ ARRAYS = {"jax", "numpy", "ml_dtypes"}
 BASE = {
     *("jaxops.errors", "jaxops.memory", "jaxops.static", "jaxops.symbolic", "jaxops.attributes", "jaxops.dtypes"),
     *("jaxops.signature", "jaxops.signature_errors", "jaxops.opaque", "jaxops.host", "jaxops.file_replacement"),
-    *("jaxops.lazy_array", "jaxops.lazy_sequences", "jaxops.shown_text", "jaxops.jax_internals"),
+    *("jaxops.lazy_array", "jaxops.lazy_sequences", "jaxops.shown_text", "jaxops.jax_internals", "jaxops.meshes"),
 }
 FRONT_END = {"jaxops.graph", "jaxops.frontend"} | BASE
 
@@ -47,7 +47,7 @@ ALLOWED = {
     | {f"jax._src.{module}.register_exclusion" for module in ("source_info_util", "traceback_util")},
     "jaxops.signature": {"jaxops.static"},
     "jaxops.symbolic": {"numpy", "jaxops.errors", "jaxops.jax_internals", "jaxops.static"},
-    "jaxops.whole_axes": {"jax", "jaxops.static"},
+    "jaxops.meshes": {"jax", "jaxops.static"},
     "jaxops.opaque": {"jax", "numpy", "jaxops.errors", "jaxops.static"},
     "jaxops.lazy_array": {"jax", "numpy", "jaxops.host"},
     "jaxops.lazy_sequences": {"jax", "jaxops.errors", "jaxops.static"},
@@ -66,7 +66,7 @@ ALLOWED = {
     "jaxops.ops.image.decoding": {"numpy", "PIL"} | BASE,  # files of images
     "jaxops.ops.text.regular_expressions": {"re2"} | BASE,
     # Knows an operator as a protocol: no operator, no schema, no file format, no jaxpr. Never computes on tensor data.
-    "jaxops.graph": {"jax", "numpy", "jaxops.graph", "jaxops.whole_axes"} | BASE,
+    "jaxops.graph": {"jax", "numpy", "jaxops.graph"} | BASE,
     # Makes programs of programs: knows no node, no operator, no model.
     "jaxops.compiler": ARRAYS | BASE | {"jaxops.kernels", "jaxops.compiler", "jaxops.progress"},
     # One call of a model.
