@@ -87,8 +87,8 @@ class Model(StateMethods, Inspection):
         formals = marked_inputs(graph, needs := StaticInputs())
         self.opsets, self._description = dict(opsets), description
         self._defaults = tuple(v for v in formals if v.name in graph.initializers)
-        graph, self._constants = prepare(graph, needs.of, static, trainable)
-        self.graph = with_whole_features(graph, {name: t.shape for name, t in self._constants.tensors.items()})
+        prepared, self._constants = prepare(graph, needs.of, static, trainable)
+        self.graph = with_whole_features(prepared, {name: t.shape for name, t in self._constants.tensors.items()})
         self._declare(tuple(v for v in formals if v.name not in graph.initializers), graph.outputs)
         self._by_path = names == "module"
         if self._by_path:
@@ -96,7 +96,8 @@ class Model(StateMethods, Inspection):
             self.graph, self._constants = renamed(self.graph, paths), self._constants.renamed(paths)
         self._tensors = self._constants.tensors
         self._written = {name: tensor.dtype for name, tensor in self._tensors.items()}
-        self._placements = placements(self._tensors, self._key_paths, self.graph, sharding) if sharding else {}
+        places = functools.partial(placements, self._tensors, self._key_paths, self.graph)
+        self._placements = {} if sharding is None else places(sharding)
         self._shardings = {name: placement.sharding for name, placement in self._placements.items()}
         self._origin, self._weights = origin, Weights(self._tensors, self._shardings)
         facts = {v.name: bool(v.static) for v in formals}
