@@ -171,6 +171,11 @@ def placements(
 def _placed_by(rule: Rule, parameters: Sequence[Parameter], paths: Mapping[str, str]) -> dict[str, Placement]:
     if isinstance(rule, GraphRule):
         return rule.place(parameters)
+    if not callable(rule):
+        raise ArgumentError(
+            f"`sharding` is {rule!r:.80}; it must be a rule of jaxops.sharding, such as tensor_parallel('model'), or a "
+            "function of name, module path and shape"
+        )
     placed = {}
     for name, shape, _, _ in parameters:
         spec = rule(name, paths.get(name, ""), shape)

@@ -180,6 +180,12 @@ def test_errors_of_rules():
         placed(three, fsdp("data"))
 
 
+@pytest.mark.parametrize("rule", ["model", 3, ()])
+def test_what_is_no_rule_is_refused(rule):
+    with pytest.raises(ArgumentError, match=r"`sharding` is .*; it must be a rule of jaxops.sharding"):
+        placed(net("y = MatMul(x, w)"), rule)
+
+
 def test_explain_shows_roles_of_any_rule():
     proto = net("a = MatMul(x, w) b = Relu(a) y = MatMul(b, v)")
     own = placed(proto, lambda name, path, shape: P("model") if name == "w" else P())
