@@ -16,6 +16,7 @@ from jaxops.graph.declared_sizes import separated
 from jaxops.graph.host_part import divided_at_load
 from jaxops.graph.nodes import Graph, Tensor
 from jaxops.graph.origin import Origin
+from jaxops.graph.parameter_roles import with_whole_features
 from jaxops.graph.parameters import Choice, prepare, renamed
 from jaxops.graph.static_analysis import StaticInputs, marked_inputs
 from jaxops.memory import LIMIT, max_bytes
@@ -31,7 +32,7 @@ from jaxops.signature_errors import explained
 from jaxops.tools.adapters.adapter_methods import AdapterMethods
 from jaxops.tools.adapters.merging import Adapting
 from jaxops.tools.convert.astype import Keep, converted
-from jaxops.tools.convert.sharding_rules import Rule, shardings
+from jaxops.tools.convert.sharding_rules import Rule, placements
 from jaxops.tools.export.exporting import export
 from jaxops.tools.inspect.inspection import Inspection
 from jaxops.tools.python.source import to_python
@@ -90,7 +91,8 @@ class Model(StateMethods, AdapterMethods, Inspection):
         formals = marked_inputs(graph, needs := StaticInputs())
         self.opsets, self._description = dict(opsets), description
         self._defaults = tuple(v for v in formals if v.name in graph.initializers)
-        self.graph, self._constants = prepare(graph, needs.of, static, trainable)
+        prepared, self._constants = prepare(graph, needs.of, static, trainable)
+        self.graph = with_whole_features(prepared, {name: t.shape for name, t in self._constants.tensors.items()})
         self._declare(tuple(v for v in formals if v.name not in graph.initializers), graph.outputs)
         self._by_path = names == "module"
         if self._by_path:
@@ -101,14 +103,17 @@ class Model(StateMethods, AdapterMethods, Inspection):
             self.graph, self._constants = adapting(self.graph, self._constants)
         self._tensors = self._constants.tensors
         self._written = {name: tensor.dtype for name, tensor in self._tensors.items()}
-        self._shardings = {} if sharding is None else shardings(self._tensors, self._key_paths, sharding)
+        self._placements = {} if sharding is None else placements(self._tensors, self._key_paths, self.graph, sharding)
+        self._shardings = {name: placement.sharding for name, placement in self._placements.items()}
         self._origin, self._weights = origin, Weights(self._tensors, self._shardings)
         facts = {v.name: bool(v.static) for v in formals}
         self.x64: bool = x64 if isinstance(x64, bool) else x64(self.graph, self._tensors, facts)
         parts = None if self.x64 else divided_at_load(self.graph, formals)
         if parts is not None and not isinstance(x64, bool):
             self.x64 = x64(parts.program, self._tensors, facts | parts.facts)
-        self._function = self._function_by(runner or GraphRunner(LIMIT.get()))
+        runner = runner or GraphRunner(LIMIT.get())
+        runner.gathers = {n: (p.sharding.spec, p.used) for n, p in self._placements.items() if p.used is not None}
+        self._function = self._function_by(runner)
         self._expected_cuts = expected_cuts(self._function.part(), facts)
         if self.graph.bounded and not self._expected_cuts:
             check_bounds(self.apply, self._formals, self._tensors)
@@ -254,8 +259,15 @@ class Model(StateMethods, AdapterMethods, Inspection):
     @functools.cached_property
     def _structure(self) -> ModelStructure:
         types = {name: (t.dtype, t.shape) for name, t in self._tensors.items()}
-        facts = self.graph, self._formals, self._defaults, types, self._constants.trainable, self._by_path, self.x64
-        return ModelStructure(self, *facts, repr(self._shardings))
+        facts = {
+            "precision": self._function.runner.precision,
+            "x64": self.x64,
+            "names": "module" if self._by_path else "file",
+            "trainable": self._constants.trainable,
+            "parameters": types,
+            "inputs": (self._formals, self._defaults),
+        }
+        return ModelStructure(self, facts)
 
     @explained
     @under_its_x64

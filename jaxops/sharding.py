@@ -1,4 +1,4 @@
-"""Rules for `load(path, sharding=rule)`: which device has which part of a parameter.
+"""Rules for `load(path, sharding=rule)`: which device has which part of a parameter. `explain` shows what they did.
 
 With several processes, on one or several machines, all run the same program, as everywhere in JAX. Each loads the file
 onto a mesh of all devices, and reads only those rows of a parameter of which its own devices have a part::
@@ -12,6 +12,24 @@ onto a mesh of all devices, and reads only those rows of a parameter of which it
     mine = [shard.data for shard in y.addressable_shards]
 """
 
-from jaxops.tools.convert.sharding_rules import data_parallel, tensor_parallel
+from typing import Any
 
-__all__ = ["data_parallel", "tensor_parallel"]
+from jaxops.tools.convert.placement_table import PlacementTable, placement_table
+from jaxops.tools.convert.sharding_rules import data_parallel, fsdp, tensor_parallel
+
+__all__ = ["data_parallel", "explain", "fsdp", "tensor_parallel"]
+
+
+def explain(model: Any) -> PlacementTable:
+    """Returns a table of a model's parameters, to be printed: name, role, spec, bytes on one device, and the reason.
+
+    The role follows from the graph, also for a rule of your own. `rows` has the columns as values; `bytes` is the sum
+    on one device, and `total` that of the whole parameters.
+
+    >>> import jax, jaxops.onnx
+    >>> rule = tensor_parallel("model", jax.make_mesh((1,), ("model",)))
+    >>> table = explain(jaxops.onnx.load("notebooks/digits.onnx", sharding=rule))
+    >>> table.rows[0].name, table.rows[0].role, table.rows[0].bytes, table.rows[0].reason
+    ('hidden.weight', 'first', 24576, 'first of a pair, by what it makes')
+    """
+    return placement_table(model.graph, model.params, model._placements)

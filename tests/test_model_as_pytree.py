@@ -13,6 +13,7 @@ import orbax.checkpoint as ocp
 import pytest
 from flax import nnx
 from graphs import build, info, model, node, tensor
+from jax.sharding import NamedSharding, PartitionSpec as P
 
 from jaxops.errors import DTypeError, ShapeError, SignatureError
 from jaxops.onnx import load
@@ -92,13 +93,77 @@ def test_other_weights_are_the_same_structure():
         lambda: structure(NET, sizes={"N": 3}),
         lambda: structure(NET, precision="bfloat16"),
         lambda: structure(NET, x64=True),
-        lambda: structure(NET, max_bytes=1 << 20),
         lambda: structure(NET, operators={("", "Relu"): lambda x: x}),
         lambda: jax.tree.structure(load(NET).astype(jnp.bfloat16)),
     ],
 )
 def test_what_makes_another_program_makes_another_structure(other):
     assert other() != structure(NET)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_bytes": 1 << 20},
+        {"sharding": lambda name, path, shape: NamedSharding(two_devices(), P("i" if shape[0] == 4 else None))},
+    ],
+    ids=str,
+)
+def test_where_weights_are_does_not_count(net, options):
+    other = load(NET, **options)
+    assert jax.tree.structure(other) == jax.tree.structure(net)
+    moved = jax.tree.map(lambda here, there: jax.device_put(here, there.sharding), doubled(net), other)
+    assert moved.params["w"].sharding == other.params["w"].sharding
+    close(moved(X), wanted(2 * W, 2 * B))
+
+
+def two_devices():
+    return jax.make_mesh((2,), ("i",))
+
+
+def test_a_checkpoint_goes_into_a_model_placed_elsewhere(net, tmp_path):
+    with jax.set_mesh(two_devices()), ocp.StandardCheckpointer() as checkpointer:
+        placed = load(NET, sharding=lambda name, path, shape: P("i") if shape[0] == 4 else P())
+        checkpointer.save(tmp_path / "step", doubled(net))
+        checkpointer.wait_until_finished()
+        resumed = checkpointer.restore(tmp_path / "step", placed)
+        assert resumed.params["w"].sharding.spec == P("i")
+        assert jax.tree.structure(resumed) == jax.tree.structure(net)
+        close(resumed(X), wanted(2 * W, 2 * B))
+
+
+@pytest.mark.parametrize(
+    ("options", "fact"),
+    [
+        ({"precision": "bfloat16"}, "precision"),
+        ({"x64": True}, "x64"),
+        ({"names": "module"}, "names"),
+        ({"trainable": {"b1": False}}, "trainable"),
+        ({"static": {"w"}}, "parameters"),
+        ({"sizes": {"N": 3}}, "inputs"),
+        ({"operators": {("", "Relu"): lambda x: x}}, "operators"),
+    ],
+    ids=str,
+)
+def test_the_error_names_the_fact_that_differs(net, options, fact):
+    assert fact in differing(net, load(NET, **options)) <= {fact, "nodes", "parameters"}
+
+
+def differing(net, other):
+    """The facts that differ by the text of JAX's error."""
+    with pytest.raises(ValueError, match="Mismatch custom node data") as raised:
+        jax.tree.map(lambda a, b: a, net, other)
+    pair = str(raised.value).split("Mismatch custom node data: ")[1].split("; value")[0].split(" != ")
+    here, there = (dict(f.rsplit(" ", 1) for f in text.split(" with ")[1].split(", ")) for text in pair)
+    assert list(here) == list(there)
+    return {name for name in here if here[name] != there[name]}
+
+
+def test_the_error_names_bounds():
+    text = "main (int64[1] n, float[1,4] x) => (float[M,4] y) { size = Concat<axis=0>(n, f) y = Expand(x, size) }"
+    expand = model(text, initializers={"f": np.array([4])})
+    three, five = (load(expand, bounds={"n": most}) for most in (3, 5))
+    assert "bounds" in differing(three, five)
 
 
 def test_an_operator_of_a_caller_is_equal_to_itself_alone():

@@ -14,6 +14,7 @@ from jaxops.frontend.needs_x64 import needs_x64
 from jaxops.frontend.options import DEFAULTS, Operators, Options
 from jaxops.frontend.signature_operator import SignatureOperator
 from jaxops.frontend.straight_through import with_straight_through
+from jaxops.frontend.swapped_axes import with_swapped_axes
 from jaxops.garbage import garbage_later
 from jaxops.graph.blocks import with_blocks
 from jaxops.graph.bounded_sizes import with_bounds
@@ -83,7 +84,7 @@ def load_model(source: Any, bind: Callable[[Operators, Extraction], BoundModel],
         bounds = {} if chosen["bounds"] is None else chosen["bounds"]
         graph = with_bounds(graph, bounds, _INPUT)
         values = {} if chosen["values"] is None else chosen["values"]
-        graph = untied(with_values(graph, values), tied)
+        graph = with_swapped_axes(untied(with_values(graph, values), tied))
         graph = with_straight_through(graph) if chosen["straight_through"] else graph
         return Model(
             with_blocks(graph) if chosen["remat"] else graph,

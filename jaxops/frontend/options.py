@@ -101,9 +101,9 @@ class Options(TypedDict, total=False):
     that `Model.save_adapters` or the package peft saved; `Model.save` merges adapters into weights that are floats. If
     the file quantizes activations, too, `straight_through=True` lets gradients reach the adapters before them.
 
-    sharding: a function of the name, the module path and the shape of a parameter. It returns a PartitionSpec on the
-    current mesh (`jax.set_mesh`) or a NamedSharding. `jaxops.sharding` has two such rules, and an example with several
-    machines. Parameters are read shard by shard.
+    sharding: a rule of `jaxops.sharding` (`tensor_parallel`, `fsdp`, `data_parallel`; an example with several machines
+    is there, too), or a function of the name, the module path and the shape of a parameter that returns a PartitionSpec
+    on the current mesh (`jax.set_mesh`) or a NamedSharding. Parameters are read shard by shard.
 
     operators: a function `fn(*inputs, **attributes)` for each (domain, name). It gets None for an input that the node
     leaves out, and NumPy values for a parameter with the annotation `jaxops.signature.Static`. The annotations `Weight`

@@ -27,6 +27,7 @@ from jaxops.graph.bounded_sizes import COUNTED_SIZES, outputs_of
 from jaxops.graph.nodes import Graph, Node
 from jaxops.jax_internals import first_line, question
 from jaxops.memory import bounded_operands, bounded_results, bounded_together
+from jaxops.meshes import whole_along
 from jaxops.opaque import Deferred
 from jaxops.shown_text import clean
 from jaxops.signature import SHAPE_ONLY
@@ -271,6 +272,8 @@ def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: 
         attributes[name].node = node.label
     outputs = outputs_of(node, inputs, attributes, rng)
     outputs = border.outside(outputs) if border else outputs
+    if node.whole_axis is not None:
+        outputs = [whole_along(node.whole_axis, y) for y in outputs]
     operator.check_results(outputs)
     bounded_results(jax.tree.leaves(outputs), operator.name)
     if values is not None:

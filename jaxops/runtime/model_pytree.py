@@ -1,13 +1,14 @@
 """The static part of a model as a pytree, whose leaves are `Model.params`.
 
-Two loads of one file have equal structures. Structures are equal if the graphs and the options of `load` are;
-parameters do not count.
+Two loads of one file have equal structures. Structures are equal if what decides the program is: the graphs, and
+options of `load` such as `precision`, `sizes`, `bounds` and `operators`. Parameters do not count, nor does where they
+are (`sharding`), nor the limit of memory (`max_bytes`).
 """
 
 import dataclasses
 import functools
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -16,6 +17,9 @@ from jax.tree_util import GetAttrKey
 from jaxops.compiler.fingerprint import digest, fingerprint
 from jaxops.graph.nodes import Graph
 from jaxops.runtime.parameter_values import GivenWeights
+
+# The length of a fact in a message.
+_SHOWN = 10
 
 
 def graph_texts(content: Callable[[Any], bytes]) -> Callable[[Any], str]:
@@ -38,35 +42,55 @@ def graph_texts(content: Callable[[Any], bytes]) -> Callable[[Any], str]:
 def _content(x: Any) -> bytes:
     """Returns the bytes of a value. A custom operator's function is compared by identity, since another function may
     have the same name (in a notebook, say)."""
-    function = getattr(x, "function", None)
-    if getattr(function, "__module__", "jaxops").partition(".")[0] != "jaxops":
-        return f"{type(x).__name__} of function {id(function)}".encode()
+    if not _is_ours(x):
+        return f"{type(x).__name__} of function {id(x.function)}".encode()
     return pickle.dumps(x)
+
+
+def _own_operators(graph: Graph, seen: set[Graph]) -> Iterator[Any]:
+    """Yields the operators of a caller that nodes have, in subgraphs and functions too."""
+    seen.add(graph)
+    for node in graph.nodes:
+        if not _is_ours(node.operator):
+            yield node.operator
+        for inner in node.nested:
+            if inner not in seen:
+                yield from _own_operators(inner, seen)
+
+
+def _is_ours(x: Any) -> bool:
+    module = getattr(getattr(x, "function", None), "__module__", "jaxops")
+    return module.partition(".")[0] == "jaxops"
 
 
 class ModelStructure:
     """A model without parameters. Structures that compute the same function are equal."""
 
-    def __init__(self, model: Any, *facts: Any) -> None:
-        """facts: everything that determines the model's program."""
+    def __init__(self, model: Any, facts: Mapping[str, Any]) -> None:
+        """facts: by a name for messages, everything that determines the model's program."""
         self._model = again(model)
         # Without parameters: programs that JAX compiles for a structure keep the structure in memory.
         self._model._weights = GivenWeights(model._tensors, None)
-        runner = model._function.runner
-        self._facts = *facts, runner.max_bytes, runner.precision
+        graph = model.graph
+        bounded, own = [node for node in graph.nodes if node.bounded], list(_own_operators(graph, set()))
+        self._facts = {**facts, "bounds": bounded or None, "operators": own or None, "nodes": graph}
 
     @functools.cached_property
-    def _text(self) -> str:
-        return digest(fingerprint(self._facts, graph_texts(_content)).encode())
+    def _texts(self) -> dict[str, str]:
+        """A text for each fact: short ones as they are, long ones as a digest."""
+        of = graph_texts(_content)
+        texts = {name: fingerprint(fact, of) for name, fact in self._facts.items()}
+        return {name: text if len(text) <= _SHOWN else digest(text.encode()) for name, text in texts.items()}
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, ModelStructure) and self._text == other._text)
+        return self is other or (isinstance(other, ModelStructure) and self._texts == other._texts)
 
     def __hash__(self) -> int:
-        return hash(self._text)
+        return hash(tuple(self._texts.items()))
 
     def __repr__(self) -> str:
-        return repr(self._model)
+        """The model and each fact: JAX prints this for two structures that differ."""
+        return f"{self._model!r} with {', '.join(f'{name} {text[:_SHOWN]}' for name, text in self._texts.items())}"
 
     def with_params(self, params: Mapping[str, Any]) -> Any:
         """Returns the model with these parameters."""

@@ -16,13 +16,8 @@ ARRAYS = {"jax", "numpy", "ml_dtypes"}
 BASE = {
     *("jaxops.errors", "jaxops.memory", "jaxops.static", "jaxops.symbolic", "jaxops.attributes", "jaxops.dtypes"),
     *("jaxops.signature", "jaxops.signature_errors", "jaxops.opaque", "jaxops.host", "jaxops.file_replacement"),
-    *(
-        "jaxops.lazy_array",
-        "jaxops.lazy_sequences",
-        "jaxops.shown_text",
-        "jaxops.jax_internals",
-        "jaxops.number_checks",
-    ),
+    *("jaxops.lazy_array", "jaxops.lazy_sequences", "jaxops.shown_text", "jaxops.jax_internals", "jaxops.meshes"),
+    "jaxops.number_checks",
 }
 FRONT_END = {"jaxops.graph", "jaxops.frontend"} | BASE
 
@@ -55,6 +50,7 @@ ALLOWED = {
     "jaxops.call_hints": {"jaxops.errors"},
     "jaxops.signature": {"jaxops.static"},
     "jaxops.symbolic": {"numpy", "jaxops.errors", "jaxops.jax_internals", "jaxops.static"},
+    "jaxops.meshes": {"jax", "jaxops.static"},
     "jaxops.opaque": {"jax", "numpy", "jaxops.errors", "jaxops.static"},
     "jaxops.lazy_array": {"jax", "numpy", "jaxops.host"},
     "jaxops.lazy_sequences": {"jax", "jaxops.errors", "jaxops.static"},
@@ -103,6 +99,7 @@ ALLOWED = {
     "jaxops.frontend.integer_types": {"numpy", "jaxops.ops"} | FRONT_END,
     "jaxops.frontend.norm_gradients": {"numpy", "jaxops.kernels", "jaxops.ops"} | FRONT_END,
     "jaxops.frontend.straight_through": {"numpy", "jaxops.ops"} | FRONT_END,
+    "jaxops.frontend.swapped_axes": {"numpy", "jaxops.ops"} | FRONT_END,
     "jaxops.frontend.schema_operator": {"chex", "jax", "numpy"} | FRONT_END,
     # Only what is ONNX; never computes on tensor data either.
     "jaxops.onnx": {"jax", "numpy", "jaxops.onnx"} | FRONT_END,

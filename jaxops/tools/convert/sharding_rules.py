@@ -1,21 +1,51 @@
 """Rules that place each parameter on a mesh."""
 
 import math
-import re
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import jax  # noqa: F401 - the doctest uses it
 from jax.sharding import NamedSharding, PartitionSpec, get_mesh
 
 from jaxops.errors import ArgumentError, ShapeError, amount
-from jaxops.graph.nodes import Tensor
+from jaxops.graph.nodes import Graph, Tensor
+from jaxops.graph.parameter_roles import FUSED, SINGLE, TABLE, Role, parameter_roles
+from jaxops.graph.weight_operands import EXPERTS, FILTER, FIRST, LAST
 
-# (name, module path or '', shape) → how the mesh splits the parameter.
-Rule: TypeAlias = Callable[[str, str, tuple[int, ...]], PartitionSpec | NamedSharding]
+# A parameter of less than this part of all bytes is not worth a collective of its own.
+_SMALL = 0.01
 
-# The projection that ends an attention block, as the usual libraries call it.
-_LAST = re.compile(r"(^|[._/])(o|out|wo|o_proj|out_proj|c_proj|output|to_out)([._/]|$)", re.IGNORECASE)
+
+class Parameter(NamedTuple):
+    """A parameter that a rule places."""
+
+    name: str
+    shape: tuple[int, ...]
+    bytes: int
+    role: Role
+
+
+class Placement(NamedTuple):
+    """The place of a parameter on a mesh, and why it is there. used: how a program that gathers it first computes."""
+
+    sharding: NamedSharding
+    reason: str
+    used: PartitionSpec | None = None
+
+
+@runtime_checkable
+class GraphRule(Protocol):
+    """A rule that places all parameters of a model together, by their roles in the graph."""
+
+    def place(self, parameters: Sequence[Parameter]) -> dict[str, Placement]:
+        """Returns the place of each parameter by name."""
+        ...
+
+
+# A rule of the caller: (name, module path or '', shape) → how the mesh splits the parameter.
+ShapeRule: TypeAlias = Callable[[str, str, tuple[int, ...]], PartitionSpec | NamedSharding]
+Rule: TypeAlias = ShapeRule | GraphRule
 
 
 def data_parallel(name: str, path: str, shape: tuple[int, ...]) -> PartitionSpec:
@@ -27,57 +57,192 @@ def data_parallel(name: str, path: str, shape: tuple[int, ...]) -> PartitionSpec
     return PartitionSpec()
 
 
-def tensor_parallel(axis: str, mesh: Any = None) -> Rule:
-    """Returns a rule that splits matrices over the axis `axis` of a mesh, by their shapes, as Megatron-LM does.
+@dataclass(frozen=True)
+class _TensorParallel:
+    axis: str
+    mesh: Any = None
 
-    A matrix is split along its longer axis: an embedding by vocabulary, the first of two layers by column and the
-    second by row, so that one sum over the devices is enough for both. A square matrix is split by column, or by row if
-    its name or path says that it ends an attention block. A filter of a convolution is split by its output channels. If
-    the devices cannot split a matrix evenly, it is split along the other axis, or replicated, as vectors are.
+    def place(self, parameters: Sequence[Parameter]) -> dict[str, Placement]:
+        mesh, devices = _on("tensor_parallel", self.axis, self.mesh)
+        least = _SMALL * sum(p.bytes for p in parameters)
+        chosen: dict[str, tuple[int | None, str]] = {}
+        by_name = {p.name: p for p in parameters}
+        for parameter in sorted(parameters, key=lambda p: bool(p.role.of)):
+            weight = by_name.get(parameter.role.of)
+            if weight is None:
+                chosen[parameter.name] = _split_axis(parameter, devices, parameter.bytes < least)
+            else:
+                chosen[parameter.name] = _axis_like(parameter, weight, chosen[weight.name][0], devices)
+        if devices > 1 and parameters and all(axis is None for axis, _ in chosen.values()):
+            raise ArgumentError(
+                f"tensor_parallel: {devices} devices along '{self.axis}' can split no parameter of the model evenly by "
+                "its role; jaxops.sharding.fsdp splits along any axis, and data_parallel splits none"
+            )
+        return {
+            p.name: Placement(NamedSharding(mesh, _spec(p.shape, {chosen[p.name][0]: self.axis})), chosen[p.name][1])
+            for p in parameters
+        }
+
+
+@dataclass(frozen=True)
+class _Fsdp:
+    axis: str
+    rule: Rule | None = None
+    mesh: Any = None
+
+    def place(self, parameters: Sequence[Parameter]) -> dict[str, Placement]:
+        mesh, devices = _on("fsdp", self.axis, self.mesh)
+        before = {p.name: Placement(NamedSharding(mesh, PartitionSpec()), "") for p in parameters}
+        if self.rule is not None:
+            before = _placed_by(self.rule, parameters, {})
+        placed = {}
+        for parameter in parameters:
+            used, reason, _ = before[parameter.name]
+            spec = used.spec
+            taken = {k: entry for k, entry in enumerate(spec) if entry is not None}
+            free = [k for k, d in enumerate(parameter.shape) if k not in taken and d and d % devices == 0]
+            largest = max(free, key=lambda k: parameter.shape[k], default=None)
+            own = f"no free axis that {devices} divides" if largest is None else "its largest axis; gathered when used"
+            spec = _spec(parameter.shape, {**taken, largest: self.axis})
+            reason = f"{reason}; {own}" if reason else own
+            placed[parameter.name] = Placement(NamedSharding(mesh, spec), reason, used.spec)
+        if devices > 1 and parameters and all(self.axis not in _names(p.sharding.spec) for p in placed.values()):
+            raise ArgumentError(f"fsdp: {devices} devices along '{self.axis}' can split no parameter evenly")
+        return placed
+
+
+def tensor_parallel(axis: str, mesh: Any = None) -> GraphRule:
+    """Returns a rule that splits weights over the axis `axis` of a mesh, as Megatron-LM does, by their roles.
+
+    A role follows from the graph: who reads a parameter, and what becomes of the result. Of a pair of products (such as
+    queries, keys and values on the one hand, and the product behind the attention on the other) the first weight is
+    split by the features that it makes, and the last one by those that it contracts, so that one sum over the devices
+    is enough for both. A table is split by its rows, or by its features if its rows do not divide. Experts are divided
+    among the devices, and filters of a convolution are split by output channels. These stay whole on each device:
+    vectors, small tables, a weight that makes queries, keys and values at once, and keys and values of fewer heads than
+    devices. Scales and zero points of quantized weights follow their weights. `explain` tells what became of each.
 
     mesh: the mesh of the parameters; by default the current one (`jax.set_mesh`).
-    Raises ArgumentError for a mesh without that axis.
+    Loading raises ArgumentError for a mesh without that axis, and if no weight can be split.
 
+    >>> import jaxops.onnx
     >>> rule = tensor_parallel("model", jax.make_mesh((1,), ("model",)))
-    >>> rule("up", "", (4, 16)).spec, rule("down", "", (16, 4)).spec, rule("bias", "", (16,)).spec
-    (P(None, 'model'), P('model', None), P())
+    >>> model = jaxops.onnx.load("notebooks/digits.onnx", sharding=rule)
+    >>> model.params["hidden.weight"].sharding.spec, model.params["classes.weight"].sharding.spec
+    (P('model', None), P(None, 'model'))
     """
-
-    def rule(name: str, path: str, shape: tuple[int, ...]) -> NamedSharding:
-        on = _current(mesh)
-        if axis not in on.shape:
-            raise ArgumentError(f"tensor_parallel: the mesh has no axis '{axis}'; it has {', '.join(on.axis_names)}")
-        split = next((k for k in _preferred(name, path, shape) if shape[k] % on.shape[axis] == 0), None)
-        spec = () if split is None else tuple(axis if k == split else None for k in range(len(shape)))
-        return NamedSharding(on, PartitionSpec(*spec))
-
-    return rule
+    return _TensorParallel(axis, mesh)
 
 
-def _preferred(name: str, path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The axes along which a parameter may be split, the best one first."""
-    if len(shape) != 2:
-        return (0,) if len(shape) > 2 else ()
-    by_row = shape[0] > shape[1] or (shape[0] == shape[1] and bool(_LAST.search(path) or _LAST.search(name)))
-    return (0, 1) if by_row else (1, 0)
+def fsdp(axis: str, rule: Rule | None = None, mesh: Any = None) -> GraphRule:
+    """Returns a rule that splits each parameter along its largest axis that the devices along `axis` divide.
+
+    The batch is split over the same axis of the mesh. So each device keeps a part of the parameters, of their gradients
+    and of an optimizer's state, and the compiler gathers a parameter where it is used.
+
+    rule: another rule, whose placement comes first: `fsdp("data", tensor_parallel("model"))` splits a second axis of
+    each weight. mesh: the mesh of the parameters; by default the current one (`jax.set_mesh`).
+    Loading raises ArgumentError for a mesh without that axis, and if no parameter can be split.
+
+    >>> import jaxops.onnx
+    >>> rule = fsdp("data", mesh=jax.make_mesh((1,), ("data",)))
+    >>> jaxops.onnx.load("notebooks/digits.onnx", sharding=rule).params["hidden.weight"].sharding.spec
+    P(None, 'data')
+    """
+    return _Fsdp(axis, rule, mesh)
 
 
-def shardings(tensors: Mapping[str, Tensor], paths: Mapping[str, str], rule: Rule) -> dict[str, NamedSharding]:
-    """The sharding of each parameter by a rule. paths: name → module path, for parameters that have one.
+def placements(
+    tensors: Mapping[str, Tensor], paths: Mapping[str, str], graph: Graph, rule: Rule
+) -> dict[str, Placement]:
+    """The place of each parameter by a rule. paths: name → module path, for parameters that have one. graph: prepared.
 
     Raises ArgumentError if the rule returns anything but a PartitionSpec or NamedSharding, or if no mesh is set;
     ShapeError for a sharding that does not fit the shape.
     """
+    roles = parameter_roles(graph, {name: tensor.shape for name, tensor in tensors.items()})
+    parameters = [
+        Parameter(name, tensor.shape, math.prod(tensor.shape) * tensor.dtype.itemsize, roles[name])
+        for name, tensor in tensors.items()
+    ]
+    return _placed_by(rule, parameters, paths)
+
+
+def _placed_by(rule: Rule, parameters: Sequence[Parameter], paths: Mapping[str, str]) -> dict[str, Placement]:
+    if isinstance(rule, GraphRule):
+        return rule.place(parameters)
+    if not callable(rule):
+        raise ArgumentError(
+            f"`sharding` is {rule!r:.80}; it must be a rule of jaxops.sharding, such as tensor_parallel('model'), or a "
+            "function of name, module path and shape"
+        )
     placed = {}
-    for name, tensor in tensors.items():
-        spec = rule(name, paths.get(name, ""), tensor.shape)
+    for name, shape, _, _ in parameters:
+        spec = rule(name, paths.get(name, ""), shape)
         if isinstance(spec, PartitionSpec):
             spec = NamedSharding(_current(None), spec)
         if not isinstance(spec, NamedSharding):
             raise ArgumentError(f"sharding: the rule gives {spec!r} for '{name}'; it must give a PartitionSpec")
-        _check(name, tensor.shape, spec)
-        placed[name] = spec
+        _check(name, shape, spec)
+        placed[name] = Placement(spec, "all on each device" if rule is data_parallel else "by a rule of the caller")
     return placed
+
+
+def _split_axis(parameter: Parameter, devices: int, is_small: bool) -> tuple[int | None, str]:
+    """Returns the axis along which tensor parallelism splits a parameter, None for none, and the reason."""
+    shape, role = parameter.shape, parameter.role
+    if role.kind == TABLE:
+        if is_small:
+            return None, "a small table: a lookup in a split one is a sum over the devices"
+        ways = ((role.by_output, "by row"), (role.by_input, f"by feature, as {devices} does not divide its rows"))
+    elif role.kind == FIRST:
+        if 0 < role.heads < devices:
+            return None, f"{amount(role.heads, 'head')} for {devices} devices"
+        ways = ((role.by_output, "first of a pair, by what it makes"), (role.by_input, "by what it contracts"))
+    elif role.kind == SINGLE:
+        ways = ((role.by_output, "by what it makes, which is gathered"), (role.by_input, "by what it contracts"))
+    elif role.kind == LAST:
+        ways = ((role.by_input, "last of a pair, by what it contracts"), (role.by_output, "by what it makes"))
+    elif role.kind in (EXPERTS, FILTER):
+        ways = ((role.by_output, "by expert" if role.kind == EXPERTS else "by output channel"),)
+    elif role.kind == FUSED:
+        return None, "makes several operands side by side, which a split would cut across"
+    else:
+        return None, "read as a whole"
+    for axis, reason in ways:
+        if axis is not None and shape[axis] and shape[axis] % devices == 0:
+            return axis, reason
+        if is_small and role.kind != LAST:
+            return None, f"small, and {devices} does not divide what it makes"
+    return None, f"{devices} divides none of its axes"
+
+
+def _axis_like(parameter: Parameter, weight: Parameter, split: int | None, devices: int) -> tuple[int | None, str]:
+    """Returns the axis of a scale or a zero point of a weight that is split along `split`."""
+    if split is None:
+        return None, f"whole, as '{weight.name}' is"
+    axis = parameter.role.by_output if split == weight.role.by_output else parameter.role.by_input
+    if axis is None or parameter.shape[axis] % devices:
+        return None, f"whole, as it does not divide along the axis of '{weight.name}' that is split"
+    return axis, f"as '{weight.name}'"
+
+
+def _spec(shape: tuple[int, ...], entries: Mapping[int | None, Any]) -> PartitionSpec:
+    if all(entries.get(k) is None for k in range(len(shape))):
+        return PartitionSpec()
+    return PartitionSpec(*(entries.get(k) for k in range(len(shape))))
+
+
+def _names(spec: PartitionSpec) -> set[str]:
+    return {name for entry in spec if entry is not None for name in (entry if isinstance(entry, tuple) else (entry,))}
+
+
+def _on(rule: str, axis: str, mesh: Any) -> tuple[Any, int]:
+    """Returns the mesh of a rule, and its number of devices along an axis."""
+    mesh = _current(mesh)
+    if axis not in mesh.shape:
+        raise ArgumentError(f"{rule}: the mesh has no axis '{axis}'; it has {', '.join(mesh.axis_names)}")
+    return mesh, mesh.shape[axis]
 
 
 def _current(mesh: Any) -> Any:

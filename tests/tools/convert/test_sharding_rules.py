@@ -100,32 +100,3 @@ def odd():
     weight = numpy_helper.from_array(np.ones((3, 3), np.float32), "w")
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "odd", ends[:1], ends[1:], [weight])
     return helper.make_model(graph, ir_version=8).SerializeToString()
-
-
-def test_weights_inside_the_file_are_split_too(mesh):
-    x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    with jax.set_mesh(mesh):
-        model = jaxops.onnx.load(odd(), sharding=tensor_parallel("model"))
-        assert model.params["w"].is_fully_replicated  # 3 rows and columns for 2 devices
-        np.testing.assert_array_equal(model(x), x @ np.ones((3, 3)))
-
-
-@pytest.mark.parametrize(
-    ("name", "path", "shape", "spec"),
-    [
-        ("words", "", (40, 16), P("model", None)),  # by vocabulary
-        ("up", "", (16, 64), P(None, "model")),
-        ("down", "", (64, 16), P("model", None)),
-        ("query", "attention.self.query.weight", (16, 16), P(None, "model")),
-        ("onnx::MatMul_1", "layer.0.attention.output.dense", (16, 16), P("model", None)),
-        ("layers.0.self_attn.o_proj.weight", "", (16, 16), P("model", None)),
-        ("filter", "", (8, 3, 3, 3), P("model", None, None, None)),
-        ("odd filter", "", (7, 4, 3, 3), P()),
-        ("short", "", (6, 7), P("model", None)),  # the longer axis does not divide
-        ("odd", "", (3, 5), P()),
-        ("bias", "", (16,), P()),
-        ("scalar", "", (), P()),
-    ],
-)
-def test_tensor_parallel(mesh, name, path, shape, spec):
-    assert tensor_parallel("model", mesh)(name, path, shape).spec == spec

@@ -1,0 +1,52 @@
+"""Several devices, as the type of an array that is traced says: its mesh, and axes that stay whole on each device."""
+
+from typing import Any
+
+import jax
+from jax.sharding import AxisType, PartitionSpec, get_abstract_mesh, use_abstract_mesh
+
+from jaxops.static import Tracer
+
+
+def mesh_of(value: Any) -> Any:
+    """Returns the mesh of several devices that a value is traced for; None for any other value."""
+    if not isinstance(value, Tracer):
+        return None
+    mesh = get_abstract_mesh()
+    mesh = jax.typeof(value).sharding.mesh if mesh.empty else mesh
+    return None if mesh.empty or mesh.size == 1 else mesh
+
+
+def whole_along(axis: int, value: Any) -> Any:
+    """Returns a value that the compiler does not split along `axis`; how it splits the rest stays its choice.
+
+    Only what is traced with Auto axes of a mesh is a matter of the compiler; other values stay as they are. Under
+    `jax.shard_map`, each device has its own part already.
+    """
+    mesh = mesh_of(value)
+    if mesh is None or not value.ndim or not mesh.are_all_axes_auto:
+        return value
+    free: list[Any] = [PartitionSpec.UNCONSTRAINED] * value.ndim
+    free[axis] = None
+    with use_abstract_mesh(mesh):
+        return jax.lax.with_sharding_constraint(value, PartitionSpec(*free))
+
+
+def kept_and_used(value: Any, kept: PartitionSpec, used: PartitionSpec) -> Any:
+    """Returns a value that is split as in `kept`, split as in `used`; its gradient is split as in `kept`.
+
+    It stays as it is if it is not traced for a mesh with these axes.
+    """
+    mesh = mesh_of(value)
+    names = {name for entry in kept if entry is not None for name in (entry if isinstance(entry, tuple) else (entry,))}
+    if mesh is None or not names.issubset(mesh.axis_names):
+        return value
+    kinds = {kind for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if name in names}
+    with use_abstract_mesh(mesh):
+        if kinds == {AxisType.Explicit}:
+            return jax.sharding.reshard(value, used)
+        if kinds == {AxisType.Auto}:
+            # The derivative of a constraint is the same constraint: the first one is for the gradient.
+            stored = jax.lax.with_sharding_constraint(value, kept)
+            return jax.lax.with_sharding_constraint(stored, used)
+    return value

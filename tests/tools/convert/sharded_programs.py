@@ -1,0 +1,190 @@
+"""Counts the collectives in programs for several devices: `python sharded_programs.py`, run by `test_tensor_parallel`.
+
+Prints a line for each program that was as it should be. With arguments, only these models are counted.
+"""
+
+import re
+import sys
+from collections import Counter
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from drawn_weights import WIDE, inputs_of, wide_model
+from graphs import model as text_model
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+from language_models import language_model
+
+import jaxops.onnx
+from jaxops.sharding import data_parallel, explain, fsdp, tensor_parallel
+
+LAYERS = 3
+MOST = 2.2 * LAYERS + 4
+AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
+MODELS = [
+    ("bert.script", 4, AUTO),
+    ("bert.dynamo", 2, EXPLICIT),
+    ("gpt2.script", 4, AUTO),
+    ("gpt2.dynamo", 4, EXPLICIT),
+    ("llama.script", 4, EXPLICIT),
+    ("llama.dynamo", 2, AUTO),
+    ("llama.dynamo23", 4, AUTO),
+    ("vit.script", 2, AUTO),
+    ("vit.dynamo", 4, EXPLICIT),
+]
+_COLLECTIVE = re.compile(r" (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(?:-start)?\(")
+
+
+def collectives(compiled):
+    return Counter(_COLLECTIVE.findall(compiled.as_text()))
+
+
+def mesh_of(kind, **sizes):
+    devices = jax.devices()[: int(np.prod([*sizes.values()]))]
+    return jax.make_mesh(tuple(sizes.values()), tuple(sizes), axis_types=(kind,) * len(sizes), devices=devices)
+
+
+def close(got, expected):
+    for y, e in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(y, e, rtol=1e-3, atol=1e-5)
+
+
+def by_shape(name, path, shape):
+    """A rule that knows no graph: every matrix is split along its longer axis."""
+    if len(shape) != 2:
+        return P()
+    order = sorted((0, 1), key=lambda k: -shape[k])
+    split = next((k for k in order if shape[k] % 4 == 0), None)
+    return P(*("model" if k == split else None for k in range(2)))
+
+
+def program(name, devices, kind, rule):
+    """The collectives of a call, the table of parameters, and a check that the values are those of one device."""
+    model, alone = wide_model(name), jaxops.onnx.load(wide_model(name))
+    inputs = inputs_of(alone, batch=1 if name == "llama.dynamo23" else 2)
+    with jax.set_mesh(mesh_of(kind, model=devices)):
+        placed = jaxops.onnx.load(model, sharding=rule)
+        compiled = jax.jit(placed.apply).lower(placed.params, inputs).compile()
+        close(compiled(placed.params, inputs), alone.apply(alone.params, inputs))
+        return collectives(compiled), explain(placed)
+
+
+def models(names):
+    for name, devices, kind in MODELS:
+        if name not in names:
+            continue
+        counts, table = program(name, devices, kind, tensor_parallel("model"))
+        assert counts.total() <= MOST, f"{name}: {counts}"
+        rows = [row for row in table.rows if row.role != "fused"]
+        whole = table.total - sum(row.bytes for row in table.rows if row.role == "fused")
+        share = sum(row.bytes for row in rows) * devices / whole
+        assert share <= 1.25, f"{name}: {share}"
+        print(f"few {name} {devices} {kind.name}", flush=True)
+    counts, _ = program("gpt2.dynamo", 4, AUTO, by_shape)
+    assert counts.total() > MOST, "a rule that knows no graph should need more"
+    print("more by_shape", flush=True)
+
+
+def steps():
+    """Training: what is split stays split, and nothing but gradients and gathered parameters travels."""
+    both = fsdp("data", tensor_parallel("model"))
+    for kind, sizes, rule, gathers in (
+        (AUTO, {"data": 4}, fsdp("data"), True),
+        (EXPLICIT, {"data": 2, "model": 2}, both, True),
+        (AUTO, {"data": 2, "model": 2}, tensor_parallel("model"), False),
+    ):
+        counts, alone = train("llama.dynamo", mesh_of(kind, **sizes), rule)
+        gathered = len(alone.params) if gathers else 0
+        assert counts["all-to-all"] == 0, counts
+        assert counts["all-gather"] <= gathered + 1, counts  # and the mask, which the model indexes by batch
+        assert counts["all-reduce"] + counts["collective-permute"] <= 2 * MOST, counts
+        print(f"step {kind.name} {' '.join(sizes)}", flush=True)
+
+
+def train(name, mesh, rule):
+    model, optimizer, steps = wide_model(name), optax.adam(1e-2), []
+    alone = jaxops.onnx.load(model)
+    inputs = inputs_of(alone, batch=4)
+    with jax.set_mesh(mesh):
+        placed = jaxops.onnx.load(model, sharding=rule)
+        spread = {k: jax.device_put(x, NamedSharding(mesh, P("data", None))) for k, x in inputs.items()}
+
+        def step(params, state, inputs):
+            grads = jax.grad(lambda p: (placed.apply(p, inputs) ** 2).mean())(params)
+            updates, state = optimizer.update(grads, state, params)
+            return optax.apply_updates(params, updates), state, grads
+
+        state = optimizer.init(placed.params)
+        compiled = jax.jit(step).lower(placed.params, state, spread).compile()
+        for params, batch in ((placed.params, spread), (alone.params, inputs)):
+            run = compiled if batch is spread else jax.jit(step)
+            steps.append(run(params, optimizer.init(params), batch))
+    (_, state, grads), (_, _, expected) = steps
+    close(grads, expected)
+    for kept in (steps[0][0], state[0].mu, state[0].nu, grads):
+        for key, x in kept.items():
+            assert x.sharding.is_equivalent_to(placed.params[key].sharding, x.ndim), f"{key}: {x.sharding.spec}"
+    return collectives(compiled), alone
+
+
+def convolutions():
+    """Data-parallel: no collective in a call, and the sum of the gradients in a step."""
+    mesh = mesh_of(AUTO, data=4)
+    with jax.set_mesh(mesh):
+        model = jaxops.onnx.load(WIDE.parent / "resnet.script.onnx", sharding=data_parallel)
+        image = jax.device_put(jnp.ones((4, 3, 32, 32)), NamedSharding(mesh, P("data")))
+        call = jax.jit(model.apply).lower(model.params, image).compile()
+        loss = jax.jit(jax.grad(lambda p, x: (model.apply(p, x) ** 2).mean()))
+        step = loss.lower(model.params, image).compile()
+    assert collectives(call).total() == 0
+    assert set(collectives(step)) == {"all-reduce"}
+    print("convolutions", flush=True)
+
+
+def quantized():
+    """Packed weights are split with their scales and zero points, and give the values of one device."""
+    for name, model in (("QDQ", pair()), ("4 bits", language_model(four_bits=True, norms=True))):
+        alone = jaxops.onnx.load(model)
+        with jax.set_mesh(mesh_of(AUTO, model=2)):
+            placed = jaxops.onnx.load(model, sharding=tensor_parallel("model"))
+            table = {row.name: row for row in explain(placed).rows}
+            followers = [row for row in table.values() if row.reason.startswith("as '")]
+            assert len(followers) >= 2, [*table]
+            inputs = {v.name: example(v) for v in alone.inputs}
+            compiled = jax.jit(placed.apply).lower(placed.params, inputs).compile()
+            close(compiled(placed.params, inputs), alone.apply(alone.params, inputs))
+            assert collectives(compiled).total() <= 8, collectives(compiled)
+        print(f"quantized {name}", flush=True)
+
+
+def pair():
+    """Two products with weights of 8 bits, whose scales and zero points belong to a column, or to blocks of 16 rows."""
+    rng = np.random.default_rng(3)
+    values = {name: rng.integers(-99, 99, (64, 64)).astype(np.int8) for name in ("up", "down")}
+    for name, sizes in (("up", 64), ("down", (4, 64))):
+        values[f"{name}_scale"] = rng.uniform(0.01, 0.02, sizes).astype(np.float32)
+        values[f"{name}_zero"] = rng.integers(-9, 9, sizes).astype(np.int8)
+    return text_model(
+        """main (float[N,64] x) => (float[N,64] y) {
+            u = DequantizeLinear<axis = 1>(up, up_scale, up_zero)
+            d = DequantizeLinear<axis = 0, block_size = 16>(down, down_scale, down_zero)
+            a = MatMul(x, u) b = Relu(a) y = MatMul(b, d) }""",
+        initializers=values,
+        opset=21,
+    )
+
+
+def example(value):
+    sizes = {"batch_size": 2, "sequence_length": 3, "total_sequence_length": 3, "past_sequence_length": 0}
+    shape = [d if isinstance(d, int) else sizes.get(d, 16 if d == "kv_cache_dim" else 2) for d in value.shape]
+    if value.dtype.kind == "i":
+        return np.ones(shape, np.int32)
+    return np.random.default_rng(2).normal(size=shape).astype(value.dtype)
+
+
+if __name__ == "__main__":
+    models(sys.argv[1:])
+    steps()
+    convolutions()
+    quantized()
