@@ -174,6 +174,14 @@ def split_heads(x: Any, heads: int) -> Any:
     return x.reshape(*x.shape[:2], heads, x.shape[2] // heads).transpose(0, 2, 1, 3)
 
 
+def split_grouped_heads(q: Any, k: Any, v: Any, heads: int, groups: int) -> tuple[Any, Any, Any]:
+    """Splits q into `heads`, and k and v into `groups`. If k and v are None, q holds all three."""
+    if k is not None:
+        return split_heads(q, heads), split_heads(k, groups), split_heads(v, groups)
+    packed = split_heads(q, heads + 2 * groups)
+    return packed[:, :heads], packed[:, heads : heads + groups], packed[:, heads + groups :]
+
+
 def merge_heads(x: Any) -> Any:
     """(B, N, S, H) as (B, S, N · H)."""
     batch, heads, length, size = x.shape
