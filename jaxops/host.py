@@ -29,7 +29,7 @@ def cores() -> int:
 def trim_heap() -> None:
     """Gives free memory back to the system: glibc would keep most of the memory that a compiler has freed.
 
-    That is 50 to 75 MB of the 400 to 550 of a convolutional network, in 10 ms; calls would take new memory beside it.
+    That is a tenth or more of the memory of a convolutional network; calls would take new memory in addition to it.
     """
     if _TRIM is not None:
         _TRIM(0)

@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxops.host import cores
 
-# To read a file into new memory takes two threads half of the time; most of it makes pages.
+# Most of the time of reading a file into new memory goes into making its pages, which two threads can share.
 READERS = min(4, cores())
 
 

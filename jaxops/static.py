@@ -110,7 +110,7 @@ def is_plainly_traced(x: Any) -> bool:
     return isinstance(x, partial_eval.DynamicJaxprTracer) and not any(map(is_symbolic_dim, x.shape))
 
 
-# The last state in which new arrays were not traced: making one to see takes 100 times as long as comparing.
+# The last state in which new arrays were not traced: making one to see takes far longer than comparing.
 _CALM: dict[str, Any] = {"state": None}
 
 

@@ -6,7 +6,7 @@
 4. `SEGMENT_PASSES` make one program of another, for each segment.
 5. `RULES` lower each operation while the last `jax.jit` traces a segment. They are not passes, because lazy transposes
    cross into the loops of `block attention` and from one segment to the next, and because a pass would trace all
-   operations once more, which takes 2 % of the start of BERT-base.
+   operations once more.
 
 A new pass is its file and a row here.
 """

@@ -1,9 +1,9 @@
 """A folder of compiled programs, so that a later process need not trace, lower and compile them again.
 
-JAX's persistent compilation cache finds a program after it was traced and lowered, which takes two thirds of the time
-of such a start. So the programs of `model(…)`, and how their weights are prepared, have files of their own. Their key
-is known before tracing: the nodes of the model, the types of its inputs and parameters, the code of this package, the
-settings of JAX, and the processor. All other programs go into JAX's cache.
+JAX's persistent compilation cache finds a program after it was traced and lowered, which takes most of the time of such
+a start. So the programs of `model(…)`, and how their weights are prepared, have files of their own. Their key is known
+before tracing: the nodes of the model, the types of its inputs and parameters, the code of this package, the settings
+of JAX, and the processor. All other programs go into JAX's cache.
 
 A file that is damaged, belongs to another key, or cannot be read costs a compilation, a line of the logger "jaxops",
 and is replaced; it is never an error.

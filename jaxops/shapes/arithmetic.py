@@ -88,7 +88,7 @@ FUNCTIONS = {"floordiv": floored, "mod": remainder, "max": larger, "min": smalle
 def _in_one_form(size: Dim) -> Dim:
     """Returns a size whose quotients all have the form that `floored` gives them.
 
-    JAX needs minutes to find (s - 3) // 2 + 1 and (s + 1) // 2 - 1 equal if s is a quotient of quotients.
+    JAX is very slow to find (s - 3) // 2 + 1 and (s + 1) // 2 - 1 equal if s is a quotient of quotients.
     """
     return recomputed(size, FUNCTIONS) if any(f.name == "floordiv" for f in operations(size)) else size
 

@@ -5,11 +5,8 @@ one or two rows are multiplied as sums over blocks, in one loop that stores no f
 panels of floats, which stay in the cache. The weights at one position in all bytes form a matrix, which is multiplied
 with the corresponding columns of the other operand: interleaving the positions would take longer than the product.
 
-Microseconds on two AMD cores, for float32 weights, plain form, panels, sums: 1×768×2048 160, 640, 220, 60; 2 rows 180,
-–, 340, 170; 4 rows 350, 3500, 300, 260; 64 rows of 768×3072 2060, 6500, 2100. A token of a Llama of 110 million weights
-takes 14.5 ms with float32, 18.1 with panels, 6.2 with sums. Sums take 25 to 35 ms to compile, panels 50. With JAX 0.11
-and 0.12, sums are as fast (a token in one run: 8.3 ms with 0.10, 9.8 with both), and panels take two to three times as
-long.
+Sums for one or two rows are faster than panels, and than float32 weights; they also compile faster. From JAX 0.11 on,
+panels take two to three times as long.
 """
 
 import math
@@ -161,8 +158,8 @@ def _as_sums(a: jax.Array, b: jax.Array, scales: jax.Array, *zeros: jax.Array, b
 
     products = sum(map(product, range(1, per_byte)), product(0)) * by.astype(jnp.float32)
     total = sum((products[:, :, term] for term in range(1, count)), products[:, :, 0])
-    # Without a barrier, XLA from JAX 0.11 on fuses the additions with the reduction, and stores each term: 1×768×32000
-    # takes 21 ms, not 1.1.
+    # Without a barrier, XLA from JAX 0.11 on fuses the additions with the reduction, and stores each term, which takes
+    # many times as long.
     return lax.reshape(lax.reduce_sum(lax.optimization_barrier(total), (2, 3)), (*lead, n))
 
 

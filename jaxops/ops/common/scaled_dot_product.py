@@ -121,8 +121,7 @@ def _grouped(x: Any, y: Any, axis: int, work: Any) -> Any:
         x, y = x.astype(work), y.astype(work)
     batch, heads, queries, width = x.shape
     groups = y.shape[1]
-    # The queries of all heads of a group see the same keys. XLA:CPU is faster with one batch axis than with two:
-    # 12 heads of 64 tokens and size 64 take 0.22 ms rather than 0.29.
+    # The queries of all heads of a group see the same keys. XLA:CPU is faster with one batch axis than with two.
     x = x.reshape(batch * groups, heads // groups * queries, width)
     y = y.reshape(batch * groups, *y.shape[2:])
     product = dot(x, y, (((2,), (axis - 1,)), ((0,), (0,))), work)

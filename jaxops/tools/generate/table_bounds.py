@@ -12,7 +12,7 @@ from jaxops.compiler.primitives import called_jaxpr
 from jaxops.errors import BoundsError, JaxopsError, ShapeError
 from jaxops.static import Undecided
 
-# Computes an array when a table is read; computing all arrays would take a quarter of the time of a trace.
+# Computes an array when a table is read; computing all arrays would take much of the time of a trace.
 _Value = Callable[[], Any]
 
 
