@@ -116,7 +116,7 @@ class _Bounds(dict[Any, Any]):
 
 
 def bounded_by(scope: Any, exact: Bounds, with_none: Bounds | None = None) -> None:
-    """Lets JAX compare the symbolic sizes of a scope by bounds that are known; None: it finds them itself.
+    """Makes JAX compare the symbolic sizes of a scope by the bounds from `exact`; if that gives None, JAX computes them.
 
     with_none: the bounds if sizes that JAX takes for positive may be 0, for `may_be_none`.
     """
@@ -158,10 +158,10 @@ def may_be_none(fn: Callable[[Dim, Dim], Any]) -> Callable[[Dim, Dim], Any]:
 
 
 def note_equal(a: Dim, b: Dim) -> None:
-    """Tells JAX that two symbolic dimensions are equal, as it looks for minutes at some."""
+    """Records in JAX's cache that two dimensions are equal; JAX may need minutes to find out."""
     for difference in (a - b, b - a):
         bounds = difference.scope._bounds_cache if is_symbolic_dim(difference) else None
-        if bounds:  # an answer is as precise as another one
+        if bounds:  # any entry's precision will do
             bounds[difference] = (0, 0, next(iter(bounds.values()))[2])
 
 

@@ -1,7 +1,7 @@
 """The errors of operators about arguments that their signature does not allow.
 
 The signature is the contract. An operator does not ask of each argument whether it keeps to it, which would cost every
-call some time: where a call fails with an error of Python, NumPy or JAX, the arguments are looked at one by one, and
+call some time: if a call fails with an error of Python, NumPy or JAX, the arguments are looked at one by one, and
 the first that breaks the contract is named. An error that has another reason stays what it is.
 """
 
@@ -108,7 +108,7 @@ def errors_of(op: str) -> Iterator[None]:
 
 
 def _check_axes(operands: Any, error: RuntimeError) -> None:
-    """Raises ShapeError where NumPy failed over an array of too many axes."""
+    """Raises ShapeError if NumPy failed over an array of too many axes."""
     most = max((x.ndim for x in jax.tree.leaves(operands) if isinstance(x, np.ndarray)), default=0)
     if most > _MOST_AXES and "dimensions" in str(error):
         raise ShapeError(
@@ -121,7 +121,7 @@ def _check_call(fn: Callable[..., Any], args: tuple[Any, ...], named: Mapping[st
     signature = inspect.signature(fn)
     try:
         arguments = signature.bind(*args, **named).arguments
-    except TypeError as problem:  # too many, too few: Python says it well, but for one that hands its arguments on
+    except TypeError as problem:  # Python's own message is good, except for a function that only forwards its arguments
         if not str(error).startswith(f"{fn.__name__}() "):
             raise TypeError(f"{fn.__name__}() {problem}") from error
         return
@@ -237,7 +237,7 @@ def _foreign(array: Any) -> str:
 
 
 def _any(operand: str, value: Any) -> None:
-    """Numbers, an array, a sequence of arrays; an object of another kind may be anything but a class."""
+    """Numbers, an array, a sequence of arrays; any other object passes, except a class."""
     if isinstance(value, type):
         raise _refusal(operand, value, "a value", f"give one, such as {value.__name__}(1)")
     numbers = isinstance(value, list | tuple) and not all(hasattr(item, "dtype") for item in value)

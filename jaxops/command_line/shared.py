@@ -76,7 +76,7 @@ def require(subject: str, *packages: str) -> None:
 
 
 def path_to_write(text: str) -> Path:
-    """The path of a file to write. Raises PathError where its folder is missing, before a model is loaded in vain."""
+    """The path of a file to write. Raises PathError if its folder is missing, before a model is loaded in vain."""
     path = Path(text)
     if not path.parent.is_dir():
         raise PathError(f"{text}: there is no folder '{path.parent}' to write to")

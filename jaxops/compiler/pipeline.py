@@ -209,7 +209,7 @@ def unchanged(closed: Any, weights: int) -> Specialized:
 
 
 def _different(segments: Sequence[Segment], program: Program) -> dict[Any, Program]:
-    """Returns the different programs of segments by their form; the complete program by None where it is not split."""
+    """Returns the different programs of segments by their form; the complete program by None if it is not split."""
     return {segment.form: segment.program for segment in segments} or {None: program}
 
 

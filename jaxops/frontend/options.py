@@ -53,7 +53,7 @@ class Options(TypedDict, total=False):
 
     buckets: a number for each size that differs from call to call. A call rounds the size up to a multiple of the
     number, so that one program serves all sizes of a bucket, such as 33 to 64, or all batches of up to 1024. Results
-    have the sizes and, but for rounding, the values that they have without buckets: the padding takes no part, as
+    have the sizes and, except for rounding, the values that they have without buckets: the padding takes no part, as
     convolutions read zeros there, and sums and softmax leave it out. Where that is not possible, the first call raises
     UnsupportedError, which names the operation. If some sizes of a bucket are too small for the model, as 1 to 4 are
     for a TopK of 5, a warning says so, and each half of the bucket gets its own program. Under `jax.jit` and other
@@ -116,16 +116,16 @@ class Options(TypedDict, total=False):
     in NumPy, or under `jax.enable_x64(True)`.
 
     remat: repeated modules are the outermost ones whose paths differ in a last number, such as `encoder.layer.3`, and
-    of which two in a row have the same operators or, but for a few, weights of the same shapes. It is an error if the
-    file names none. A training step takes up to a third longer, and keeps only the values of one module and those that
-    pass between modules. Values and derivatives stay the same. On a CPU, XLA still keeps the values of modules with
-    convolutions over all channels. `to_python` writes the model without it.
+    of which two in a row have the same operators or, except for a few, weights of the same shapes. It is an error if
+    the file names none. A training step takes up to a third longer, and keeps only the values of one module and those
+    that pass between modules. Values and derivatives stay the same. On a CPU, XLA still keeps the values of modules
+    with convolutions over all channels. `to_python` writes the model without it.
 
     max_bytes: the limit of one result of an operator, and of all static values that are held together. A program that
     is only traced, by `jax.export` or under your own `jit`, may have larger results.
 
     cache: it becomes the folder of JAX's persistent compilation cache, for all programs of this process. On a CPU with
-    one device, the programs of models without `operators` are stored beside it, so that they need no tracing either.
+    one device, the programs of models without `operators` are stored next to it, so that they need no tracing either.
     Threads and processes may share the folder. A stored program that is damaged or cannot be read is compiled again and
     replaced; the logger "jaxops" says so. Anyone who can write to this folder can run code as you.
     """

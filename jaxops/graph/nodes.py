@@ -26,7 +26,7 @@ def is_module_path(path: str) -> bool:
 class Tensor:
     """A constant of the model, which is read from the file when it is needed.
 
-    part: reads the elements at a slice of each axis; None where the file does not allow reading parts.
+    part: reads the elements at a slice of each axis; None if the file does not allow reading parts.
     """
 
     dtype: np.dtype

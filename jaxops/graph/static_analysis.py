@@ -145,7 +145,7 @@ def _is_number(value: Value) -> bool:
 
 
 def reason(value: Value, needed: Mapping[str, Need]) -> str:
-    """Returns the reason why an input must be static; empty where it need not be.
+    """Returns the reason why an input must be static; empty if it need not be.
 
     An input with more than one axis is data, even if sizes are computed from it, and need not be static; so is a mask.
     """

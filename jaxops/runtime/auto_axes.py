@@ -35,7 +35,7 @@ def under_auto_axes(run: Callable[..., _R], *arguments: Any, like: Any = None) -
 
 
 def any_on_mesh(values: Iterable[Any]) -> bool:
-    """Tells whether one of these values is an array on a mesh."""
+    """Returns True if one of these values is an array on a mesh."""
     return any(map(_on_mesh, values))
 
 

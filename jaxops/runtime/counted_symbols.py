@@ -128,7 +128,7 @@ class CountedSymbols:
         return static_array(np.array(other, object).reshape(sizes.shape))
 
     def _counts(self, node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
-        """Tells whether a node counts the true elements of a mask: the sum of a Cast, as PyTorch writes it."""
+        """Returns True if a node counts the true elements of a mask: the sum of a Cast, as PyTorch writes it."""
         if node.operator.name not in ("Cast", "ReduceSum"):
             return False
         x, y = inputs[0], outputs[0]
@@ -201,7 +201,7 @@ class CountedSymbols:
         """Returns the largest numbers of those sizes in a closed jaxpr that are larger for fewer elements, as that of
         the rest of an axis is.
 
-        Raises UnsupportedError where symbols of the program around this one are in such a size.
+        Raises UnsupportedError if symbols of the program around this one are in such a size.
         """
         rooms = dict[Any, int]()
         for size in symbolic_sizes(program.jaxpr):

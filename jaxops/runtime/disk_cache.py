@@ -105,7 +105,7 @@ class DiskCache:
     folder: Path
 
     def entry(self, graph: Graph, start: int, end: int, cut: bool, inputs: Any, *settings: Any) -> "DiskEntry | None":
-        """Returns the entry for a program; its key has all arguments. Returns None where programs are not stored.
+        """Returns the entry for a program; its key has all arguments. Returns None if programs are not stored.
 
         They are stored for one CPU device, if the features of its processor are known, and if JAX does not look for
         NaNs, which a stored program would not do.
@@ -162,7 +162,7 @@ class DiskEntry:
         return prepare, read, jax.tree.structure(results), wait
 
     def write(self, specialized: Specialized, tree: Any, lowered: Any) -> Any:
-        """Compiles the program and writes it; returns None where it cannot be written. tree: of its results.
+        """Compiles the program and writes it; returns None if it cannot be written. tree: of its results.
 
         It cannot be written if the model is cut into pieces, if XLA prepares its weights, or if it calls functions
         whose addresses JAX inserts when it lowers the program, such as those of LAPACK.

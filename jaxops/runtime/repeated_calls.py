@@ -61,12 +61,12 @@ class CallCache:
 
     @cached_property
     def concrete(self) -> bool:
-        """Tells whether no parameter is traced."""
+        """Returns True if no parameter is traced."""
         return all(isinstance(x, Unread) or is_concrete(x) for x in self.params.values())
 
     @cached_property
     def on_mesh(self) -> bool:
-        """Tells whether a parameter is on a mesh."""
+        """Returns True if a parameter is on a mesh."""
         return any_on_mesh(self.params.values())
 
     def of(self, params: Mapping[str, Any]) -> "CallCache":
@@ -74,7 +74,7 @@ class CallCache:
         return self if self.has(params) else CallCache(dict(params))
 
     def has(self, params: Mapping[str, Any]) -> bool:
-        """Tells whether these are the parameters of the cache; some may have been read from the file since."""
+        """Returns True if these are the parameters of the cache; some may have been read from the file since."""
         if len(params) != len(self.params):
             return False
         if not all(map(operator.is_, params.values(), self.params.values())):
@@ -140,7 +140,7 @@ def _is_array(x: Any) -> bool:
 
 
 def _is_narrowed(x: Any, entered: Any) -> bool:
-    """Tells whether an input was converted by `as_canonical`."""
+    """Returns True if an input was converted by `as_canonical`."""
     return type(x) is type(entered) is np.ndarray and entered.dtype == canonical(x.dtype) != x.dtype
 
 

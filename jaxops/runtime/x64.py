@@ -39,7 +39,7 @@ def x64_on(needed: bool) -> contextlib.AbstractContextManager[Any]:
 
 
 def is_on() -> bool:
-    """Tells whether x64 is on here."""
+    """Returns True if x64 is on here."""
     return canonical(np.int64) == np.int64
 
 

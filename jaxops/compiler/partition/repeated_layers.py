@@ -72,7 +72,7 @@ class Segment(NamedTuple):
 
 
 def split_at_repeated_layers(program: Program, target: Target) -> list[Segment]:
-    """Returns the segments in the order in which they run; an empty list where a cut does not pay."""
+    """Returns the segments in the order in which they run; an empty list if a cut does not pay."""
     operations, types = program.operations, program.types
     if len(operations) < _FEW or any(operation.effects for operation in operations):
         return []
@@ -103,7 +103,7 @@ def at_once(segments: Sequence[Segment], target: Target) -> int:
     """Returns the number of programs that XLA should compile at once: 1 or 2.
 
     XLA's passes visit all operations, on one core. It compiles each kind of operation once, on all cores, which takes
-    the most memory. So two at once pay where there are many operations of few kinds.
+    the most memory. So two at once pay if there are many operations of few kinds.
     """
     different = {segment.form: segment for segment in segments}.values()
     pairs = (zip(segment.kinds, segment.program.operations, strict=True) for segment in different)
@@ -162,11 +162,11 @@ def _evenly(stretch: "_Stretch", size: int, live: np.ndarray) -> list[int]:
 def _middle(
     operations: Sequence[Any], kinds: np.ndarray, live: np.ndarray, sizes: np.ndarray, target: Target
 ) -> list[int]:
-    """Returns the position of one convolution in the middle third, to cut before it; an empty list where no cut pays.
+    """Returns the position of one convolution in the middle third, to cut before it; an empty list if no cut pays.
 
     XLA compiles a kind of operation that is on both sides of the cut twice, so there are the fewest of these, and then
     the fewest bytes that cross. The second program begins with a convolution, since XLA hands that to its threads at
-    once. No cut pays where calls are short, or where there are few kinds to compile.
+    once. No cut pays if calls are short, or if there are few kinds to compile.
     """
     size, (_, first) = len(operations), np.unique(kinds, return_index=True)
     if sizes.sum() * _multiplied(operations, target) < _HALVED or sizes[first].sum() < _VARIED:

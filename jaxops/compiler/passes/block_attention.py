@@ -36,7 +36,7 @@ class Loop:
     """A program that runs for `step` entries of an axis at a time: for one block.
 
     program: computes one block. operands: the values that it reads from outside. cuts: for each operand, the axis along
-    which it is cut; None where each block reads the complete operand. results: the values that are read outside. types:
+    which it is cut; None if each block reads the complete operand. results: the values that are read outside. types:
     their types. axes: for each result, the axis along which its blocks are put together. size: that of the axis.
     """
 

@@ -72,7 +72,7 @@ class _Parts:
     spread: dict[_Row, int] = field(default_factory=dict)
 
     def moved(self) -> list[Operation] | None:
-        """Returns the operations that replace the concatenation; None where it stays."""
+        """Returns the operations that replace the concatenation; None if it stays."""
         concatenation = self.program.operations[self.position]
         rows, data, free = [concatenation.operands], set[_Row](), {self.position}
         walked: list[_Row] = []
@@ -99,7 +99,7 @@ class _Parts:
         return moved
 
     def _operands(self, row: _Row, free: set[int]) -> list[_Row] | None:
-        """Returns one row for each operand of the operations that compute `row`; None where these operations cannot
+        """Returns one row for each operand of the operations that compute `row`; None if these operations cannot
         move. free: positions of the operations that may read the row."""
         if any(self.program.producer(v) is None or not free.issuperset(self.program.readers[v]) for v in row):
             return None

@@ -103,7 +103,7 @@ def _call(form: Callable[..., Any], tree: Any, leaves: Sequence[Operand], *value
 
 
 def _form(equation: Any, operands: Sequence[Any], target: Target) -> Callable[..., Any] | None:
-    """Returns the function that computes an equation with integers; None where there is none.
+    """Returns the function that computes an equation with integers; None if there is none.
 
     operands: each is a type, or a `Quantized` of types. The function takes arrays in place of the types.
     """

@@ -127,7 +127,7 @@ def _lost_zeros(name: str, constants: Sequence[Any]) -> list[int]:
 
 
 def _hidden(operand: Any, constants: dict[Any, Any], types: list[Any], scope: str) -> list[Operation]:
-    """Returns the operations that make an operand, a constant of one number, behind a barrier."""
+    """Returns the operations that make an operand, a constant of one number, after a barrier."""
     wanted = types[operand] if isinstance(operand, int) else jax.typeof(operand.value)
     constant, number = Constant(np.ravel(constants[operand])[0].astype(wanted.dtype)), len(types)
     types += [jax.typeof(constant.value), wanted]

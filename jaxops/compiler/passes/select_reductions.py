@@ -41,7 +41,7 @@ def select_reductions(
 
 
 def by_slices(pair: Callable[..., Any], reduce: Callable[..., Any], x: Any, axes: tuple[int, ...]) -> Any:
-    """Returns the maximum or minimum along the last axes, NaN if an element is NaN; None where XLA's is as fast."""
+    """Returns the maximum or minimum along the last axes, NaN if an element is NaN; None if XLA's is as fast."""
     first = x.ndim - len(axes)
     size = math.prod(x.shape[first:])
     if axes != tuple(range(first, x.ndim)) or size < _SHORTEST:
@@ -61,7 +61,7 @@ def by_slices(pair: Callable[..., Any], reduce: Callable[..., Any], x: Any, axes
 
 def between_rows(pair: Callable[..., Any], x: Any, axes: tuple[int, ...]) -> Any:
     """Returns the maximum or minimum over axes before the last ones, combining slices of rows until one row is left;
-    None where XLA's is as fast."""
+    None if XLA's is as fast."""
     if not axes:
         return None
     first, last = axes[0], axes[-1] + 1

@@ -53,8 +53,8 @@ def block_quantized_dot(a: jax.Array, b: jax.Array, scales: jax.Array, zeros: ja
 def packed_product(a: Any, w: Quantized, dimensions: Any) -> Callable[[Any, Quantized], jax.Array] | None:
     """Returns the function that computes `lax.dot_general` of floats and dequantized blocks by packed integers.
 
-    None where the blocks do not lie along the sum, or fill no whole bytes. a, w: the types of the operands; both
-    functions take a dequantized `a`, too. What is packed takes the bytes of the integers at most, so it pays where it
+    None if the blocks do not lie along the sum, or fill no whole bytes. a, w: the types of the operands; both
+    functions take a dequantized `a`, too. What is packed takes the bytes of the integers at most, so it pays if it
     is prepared.
     """
     (over_a, over_w), (batch, _) = dimensions

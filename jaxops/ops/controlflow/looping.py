@@ -263,7 +263,7 @@ class _Loop:
         return (*state, *(xp.zeros((0, *s.shape), s.dtype) for xp, s in zip(spaces, shapes, strict=True)))
 
     def check_kept(self, done: int, state: Sequence[Any], scans: Sequence[Any]) -> None:
-        """Raises TooLargeError where scan outputs, or sequences that grow, do not fit in memory.
+        """Raises TooLargeError if scan outputs, or sequences that grow, do not fit in memory.
 
         If only the count ends the loop, their size is known after the first iteration. Otherwise it is checked each
         time that it may have doubled.

@@ -69,7 +69,7 @@ def _checked(eqn: Any, positions: Any) -> list[Beyond]:
 
 
 def reaches(program: Callable[..., Any], filled: Any, types: Sequence[Any], length: int) -> bool:
-    """Tells whether it is known that the last of `length` tokens is in each table, such as that of the positions.
+    """Returns True if it is known that the last of `length` tokens is in each table, such as that of the positions.
 
     program: gives the jaxpr of the last step for the inputs that a decoder fills, and for the types of the others.
     Raises ShapeError if it is not in one.

@@ -1,4 +1,4 @@
-"""A model as a Python package: a module that calls jaxops, and its parameters beside it."""
+"""A model as a Python package: a module that calls jaxops, and its parameters next to it."""
 
 import ast
 import os

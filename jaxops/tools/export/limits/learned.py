@@ -112,7 +112,7 @@ class Limits:
         }
 
     def turns(self) -> bool:
-        """Starts again with the opposite answer at the last branch with one answer so far; False if there is none.
+        """Backtracks: starts again with the other answer at the last branch where it was not tried; False if there is none.
 
         If a branch asks whether a size is 1, the program is first tried for other sizes, and if these fail, for 1.
         """
