@@ -62,9 +62,10 @@ class SizeError(ShapeError):
     """A question about symbolic sizes whose answer depends on their values.
 
     needs: the condition for the model to run at all, such as "s <= 512", if it is known; else empty. otherwise: the
-    condition of another program, if there is one: "s == 1" in addition to "s >= 2", if a branch asks for 1. broadcasts: True
-    if a size of 1 fits, too. names: for each symbol, the name under which the model declares it, if that differs.
-    example: sizes that meet the condition. apart: what else to do if the model gives one name to two sizes.
+    condition of another program, if there is one: "s == 1" in addition to "s >= 2", if a branch asks for 1.
+    broadcasts: True if a size of 1 fits, too. names: for each symbol, the name under which the model declares it, if
+    that differs. example: sizes that meet the condition. apart: what else to do if the model gives one name to two
+    sizes.
 
     >>> import jax, jaxops as jo
     >>> (n,) = jax.export.symbolic_shape("n")

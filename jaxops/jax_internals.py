@@ -116,7 +116,7 @@ class _Bounds(dict[Any, Any]):
 
 
 def bounded_by(scope: Any, exact: Bounds, with_none: Bounds | None = None) -> None:
-    """Makes JAX compare the symbolic sizes of a scope by the bounds from `exact`; if that gives None, JAX computes them.
+    """Makes JAX compare the sizes of a scope by the bounds from `exact`; if that gives None, JAX computes them.
 
     with_none: the bounds if sizes that JAX takes for positive may be 0, for `may_be_none`.
     """

@@ -23,7 +23,7 @@ from jaxops.errors import (
     describe,
     symbols_in,
 )
-from jaxops.graph.bounded_sizes import COUNTED_SIZES, outputs_of
+from jaxops.graph.bounds import COUNTED_SIZES, outputs_of
 from jaxops.graph.nodes import Graph, Node
 from jaxops.jax_internals import first_line, question
 from jaxops.memory import bounded_operands, bounded_results, bounded_together

@@ -18,7 +18,7 @@ from jaxops.compiler.padded.values import Capacity
 from jaxops.compiler.primitives import symbolic_sizes
 from jaxops.dtypes import as_traced
 from jaxops.errors import JaxopsError, UnboundedError, UnsupportedError, symbols_in
-from jaxops.graph.bounded_sizes import COUNTED_SIZES
+from jaxops.graph.bounds import COUNTED_SIZES
 from jaxops.graph.interpreter import SIZE_CONSTRAINTS, run_graph, run_node, unwrap
 from jaxops.graph.nodes import Graph, Node
 from jaxops.lazy_sequences import SplitSequence

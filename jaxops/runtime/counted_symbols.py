@@ -72,7 +72,7 @@ class CountedSymbols:
     def outputs(
         self, node: Node, inputs: Sequence[Any], attributes: Mapping[str, Any], call: Callable[..., Sequence[Any]]
     ) -> Sequence[Any]:
-        """As of `jaxops.graph.bounded_sizes.CountedSizes`."""
+        """As of `jaxops.graph.bounds.CountedSizes`."""
         known = [self._symbolic(x) for x in inputs]
         try:
             outputs = call(inputs)
@@ -104,7 +104,7 @@ class CountedSymbols:
         self._numbers.append((x, np.full(x.shape, symbol, object)))
 
     def from_input(self, node: str, x: Any, most: int, label: str = "an input") -> Any:
-        """As of `jaxops.graph.bounded_sizes.CountedSizes`."""
+        """As of `jaxops.graph.bounds.CountedSizes`."""
         if isinstance(x, jax.Array) and x.size == 1 and np.issubdtype(x.dtype, np.integer):
             x = limited(x, most)
             self._number(node, label, x, most)
@@ -145,7 +145,7 @@ class CountedSymbols:
         call: Callable[..., Sequence[Any]],
         error: UnboundedError | None = None,
     ) -> Sequence[Any]:
-        """As of `jaxops.graph.bounded_sizes.CountedSizes`."""
+        """As of `jaxops.graph.bounds.CountedSizes`."""
         size = operator.traits.data_size
         if error is None:
             most = attributes["size"]
@@ -190,7 +190,7 @@ class CountedSymbols:
         return symbol
 
     def border(self, node: Node) -> "Border":
-        """As of `jaxops.graph.bounded_sizes.CountedSizes`."""
+        """As of `jaxops.graph.bounds.CountedSizes`."""
         return Border(self, node)
 
     def room(self, size: Any) -> int:
@@ -245,7 +245,7 @@ def _at(most: Any, number: int) -> int:
 
 
 class Border:
-    """The border around the subgraphs of a node; see `jaxops.graph.bounded_sizes.Border`.
+    """The border around the subgraphs of a node; see `jaxops.graph.bounds.Border`.
 
     A size that is made inside has no meaning outside. So an array of such a size leaves with its padding, and gets a
     new symbol. A branch hands out the true sizes as well. Those of each iteration of a loop are not known outside.

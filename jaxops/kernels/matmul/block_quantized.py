@@ -22,6 +22,7 @@ from jaxops.kernels.dequantize import Quantized
 from jaxops.kernels.matmul.dot import Multiply, bilinear, dot
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
+from jaxops.kernels.unpack import at_positions, unpacked
 
 # The number of weights in a panel, and in the smallest matrix for which a loop pays.
 _PANEL = 1 << 19
@@ -31,14 +32,6 @@ _FEWEST = 1 << 16
 _FEW_ROWS, _FEWEST_TERMS, _MOST_TERMS = 2, 4, 15
 # From 2^23 on, neighbouring float32 numbers differ by 1, so the lowest bits of such a number are an integer.
 _INTEGERS = 1 << 23
-
-
-def unpacked(x: jax.Array, bits: int) -> jax.Array:
-    """Unpacks the elements of bytes, the lowest bits first: returns uint8, the last axis 8 / bits times as long."""
-    if bits == 8:
-        return x
-    elements = jnp.stack(_places(x, bits), -1)
-    return lax.reshape(elements, (*x.shape[:-1], x.shape[-1] * (8 // bits)))
 
 
 def block_quantized_dot(a: jax.Array, b: jax.Array, scales: jax.Array, zeros: jax.Array | None, bits: int) -> jax.Array:
@@ -87,11 +80,6 @@ def _packed(codes: jax.Array, block: int, bits: int) -> jax.Array:
     return sum((places[..., k] << np.uint8(bits * k) for k in range(1, per_byte)), places[..., 0])
 
 
-def _places(x: jax.Array, bits: int) -> list[jax.Array]:
-    """Returns the elements at each position in a byte, the lowest bits first."""
-    return [(x >> np.uint8(shift)) & np.uint8(2**bits - 1) for shift in range(0, 8, bits)]
-
-
 def _floats(elements: jax.Array, scales: jax.Array, *zeros: jax.Array, middle: int) -> jax.Array:
     """Returns (elements - zero) · scale, of shape (N, elements of all blocks)."""
 
@@ -120,7 +108,7 @@ def _in_panels(a: jax.Array, b: jax.Array, scales: jax.Array, *zeros: jax.Array,
 
     def panel(_: None, start: Any) -> tuple[None, Any]:
         codes, *more = (lax.dynamic_slice_in_dim(x, start, size) for x in (b, scales, *zeros))
-        floats = [_floats(place, *more, middle=2 ** (bits - 1)) for place in _places(codes, bits)]
+        floats = [_floats(place, *more, middle=2 ** (bits - 1)) for place in at_positions(codes, bits)]
         return None, sum(bilinear(multiply, w, x, rows) for w, x in zip(floats, columns, strict=True))
 
     # If N is not a multiple of a panel, the last panel begins earlier, and overlaps the one before.

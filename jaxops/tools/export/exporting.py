@@ -26,7 +26,7 @@ from jaxops.ops.common.randomness import MissingKeyError
 from jaxops.progress import say
 from jaxops.static import LIMITING, Undecided, is_symbolic, jaxpr_as_fun
 from jaxops.tools.export.limits.learned import Limits
-from jaxops.tools.export.limits.solving import two_uses
+from jaxops.tools.export.limits.solver import two_uses
 from jaxops.tools.export.limits.tables import check_tables
 
 # JAX accepts any other name, such as "gpu", without an error, but then no device runs the program.

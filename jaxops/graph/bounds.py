@@ -1,4 +1,4 @@
-"""Fixed sizes for results whose size depends on data, so that a model runs as one program.
+"""The option `bounds`: fixed sizes for results whose size depends on data, so that a model runs as one program.
 
 In a program, such a result is an array of the fixed size with the true elements first. While a graph is traced,
 `COUNTED_SIZES` gives it a symbolic size instead, so that the nodes after it see the true elements alone.
