@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.errors import TracerArrayConversionError
 
 from jaxops.attributes import element_type, integer, ints
 from jaxops.errors import (
@@ -32,7 +33,7 @@ from jaxops.errors import (
 )
 from jaxops.opaque import Deferred
 from jaxops.signature import ELEMENT_TYPE, SHAPE_ONLY, STATIC
-from jaxops.static import FromSizes, Ints, Tracer, TracerArrayConversionError, as_array, is_symbolic, known
+from jaxops.static import FromSizes, Ints, Tracer, as_array, is_symbolic, known
 
 _Check = Callable[[str, Any], None]
 F = TypeVar("F", bound=Callable[..., Any])

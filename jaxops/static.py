@@ -1,8 +1,7 @@
 """Static values: the conversion of operands, the choice between NumPy and JAX.
 
 NumPy values and Python numbers are static, JAX arrays are traced. A concrete JAX array may be given where a static
-value is needed; a tracer may not. This file has the public names of JAX that change between releases;
-`jaxops.jax_internals` has what JAX keeps private.
+value is needed; a tracer may not.
 """
 
 import functools
@@ -12,14 +11,11 @@ from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
 
 import jax
 import numpy as np
-from jax.core import ShapedArray, Tracer
-from jax.errors import InconclusiveDimensionOperation as Undecided, JaxRuntimeError, TracerArrayConversionError
+from jax.core import Tracer
+from jax.errors import InconclusiveDimensionOperation as Undecided
 from jax.export import is_symbolic_dim, symbolic_shape
-from jax.extend.core import Primitive, get_opaque_trace_state, jaxpr_as_fun, mapped_aval, unmapped_aval
-from jax.extend.core.primitives import closed_call_p
-from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import stablehlo
-from jax.interpreters import ad, batching, mlir, partial_eval
+from jax.extend.core import get_opaque_trace_state, jaxpr_as_fun
+from jax.interpreters.partial_eval import DynamicJaxprTracer
 
 from jaxops.errors import (
     ArgumentError,
@@ -40,26 +36,10 @@ __all__ = [
     "Dim",
     "FromSizes",
     "Ints",
-    "JaxRuntimeError",
-    "Primitive",
-    "ShapedArray",
     "Sizes",
     "Tracer",
-    "TracerArrayConversionError",
     "Undecided",
-    "ad",
-    "batching",
-    "closed_call_p",
-    "enable_x64",
-    "get_opaque_trace_state",
-    "ir",
-    "jaxpr_as_fun",
-    "mapped_aval",
-    "mlir",
-    "partial_eval",
-    "stablehlo",
     "symbolic_shape",
-    "unmapped_aval",
 ]
 
 Array: TypeAlias = jax.Array | np.ndarray
@@ -67,13 +47,11 @@ A = TypeVar("A", bound=Array)  # of a foldable operator: static operands give a 
 Sizes: TypeAlias = tuple[Dim, ...]
 Ints: TypeAlias = int | np.integer | Sequence[int] | np.ndarray | jax.Array
 
-enable_x64 = jax.enable_x64
-
 # The errors for reading the content of a traced value: ours, and those of JAX for code that reads it directly.
 UNKNOWN = (
     StaticError,
     jax.errors.ConcretizationTypeError,
-    TracerArrayConversionError,
+    jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
 )
 
@@ -107,7 +85,7 @@ def is_plainly_traced(x: Any) -> bool:
     """Returns True for an array in a program that is being traced, if no transformation follows it and its sizes are
     numbers.
     """
-    return isinstance(x, partial_eval.DynamicJaxprTracer) and not any(map(is_symbolic_dim, x.shape))
+    return isinstance(x, DynamicJaxprTracer) and not any(map(is_symbolic_dim, x.shape))
 
 
 # The last state in which new arrays were not traced: making one to see takes far longer than comparing.
@@ -313,7 +291,7 @@ def known(operand: str, value: Any) -> Any:
     try:
         if not isinstance(value, Tracer):
             return as_array(value, f"`{operand}`")
-    except TracerArrayConversionError:
+    except jax.errors.TracerArrayConversionError:
         pass  # a tracer in a list
     problem = f"`{operand}` must be known while tracing, but it is traced"
     hint = f"give `{operand}` as Python numbers or a NumPy array, compute it from `jaxops.shape(x)`, or name it in "

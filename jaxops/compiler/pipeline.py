@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import jax
+from jax.extend.core import jaxpr_as_fun
 
 from jaxops.compiler.ir import Emit, Program, plain, run
 from jaxops.compiler.partition.repeated_layers import Segment, at_once, split_at_repeated_layers
@@ -44,7 +45,6 @@ from jaxops.compiler.run.specialized import Specialized
 from jaxops.compiler.verify import verify
 from jaxops.compiler.xla_options import program_options
 from jaxops.kernels.target import Target
-from jaxops.static import jaxpr_as_fun
 
 
 @dataclass(frozen=True)

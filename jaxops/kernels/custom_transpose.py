@@ -8,8 +8,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-
-from jaxops.static import Primitive, ad, batching, mlir
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
 Map = Callable[[Any, Any], Any]
 

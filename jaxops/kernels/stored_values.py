@@ -5,10 +5,11 @@ from typing import Any
 import jax
 from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
 
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
-from jaxops.static import Primitive, mlir
 
 
 def stored(x: jax.Array) -> jax.Array:

@@ -4,12 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from jax import lax
+from jax import enable_x64, lax
 
 from jaxops.dtypes import accumulation_type, is_float
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
-from jaxops.static import enable_x64
 
 
 def least(dtype: Any) -> Any:

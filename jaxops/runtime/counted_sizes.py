@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.extend.core import jaxpr_as_fun
 
 from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
@@ -25,7 +26,7 @@ from jaxops.lazy_sequences import SplitSequence
 from jaxops.runtime.counted_assumptions import Assumptions
 from jaxops.runtime.counted_symbols import CountedSymbols
 from jaxops.runtime.host_data import Data
-from jaxops.static import StaticValue, Undecided, is_symbolic, jaxpr_as_fun, tracing
+from jaxops.static import StaticValue, Undecided, is_symbolic, tracing
 
 
 class PaddingError(UnsupportedError):

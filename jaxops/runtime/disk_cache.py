@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import jax
+from jax.errors import JaxRuntimeError
 from jax.experimental.serialize_executable import deserialize_and_load, serialize
 
 from jaxops.compiler.fingerprint import digest, fingerprint
@@ -37,7 +38,6 @@ from jaxops.file_replacement import replacing
 from jaxops.graph.nodes import Graph
 from jaxops.host import cores, processor_features
 from jaxops.runtime.model_pytree import graph_texts
-from jaxops.static import JaxRuntimeError
 
 _LOGGER = logging.getLogger("jaxops")
 _SIZE = 20  # bytes of a checksum

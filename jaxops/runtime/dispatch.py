@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
+from jax.errors import JaxRuntimeError
 from jax.sharding import get_abstract_mesh
 
 from jaxops.compiler.part_of_program import as_one_operation, may_be_one_operation
@@ -31,7 +32,7 @@ from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.counted_sizes import run_graph_counted
 from jaxops.runtime.repeated_calls import CallCache
 from jaxops.runtime.x64 import in_64_bits, is_on, x64_on
-from jaxops.static import UNKNOWN, JaxRuntimeError, StaticValue, Tracer, is_concrete, tracing
+from jaxops.static import UNKNOWN, StaticValue, Tracer, is_concrete, tracing
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import enable_x64
 from jax.sharding import NamedSharding
 
 from jaxops.dtypes import as_canonical, as_traced, canonical, stand_in
@@ -21,7 +22,6 @@ from jaxops.runtime.placement import placed
 from jaxops.runtime.repeated_calls import CallCache
 from jaxops.runtime.x64 import is_on, x64_on
 from jaxops.signature_errors import check_array, errors_of
-from jaxops.static import enable_x64
 
 
 class Weights:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import jax
 import numpy as np
+from jax.errors import JaxRuntimeError
 
 from jaxops.dtypes import as_canonical, canonical
 from jaxops.errors import OutOfRangeError, amount
@@ -17,7 +18,7 @@ from jaxops.opaque import Deferred
 from jaxops.runtime.arguments import packer
 from jaxops.runtime.auto_axes import any_on_mesh
 from jaxops.runtime.recently_used import RecentlyUsed
-from jaxops.static import JaxRuntimeError, is_concrete, tracing
+from jaxops.static import is_concrete, tracing
 
 
 class SignatureChanged(Exception):

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.core import jaxpr_as_fun
 
 from jaxops.compiler.ir import Constant, Operand, Operation, Program, operation_of, run
 from jaxops.compiler.primitives import DIFFERENTIATED, called_jaxpr, jaxprs
@@ -21,7 +22,6 @@ from jaxops.kernels.matmul.block_quantized import packed_product
 from jaxops.kernels.matmul.int8 import dequantized_dot
 from jaxops.kernels.named_call import named_call
 from jaxops.kernels.target import Target
-from jaxops.static import jaxpr_as_fun
 
 # Operations that move elements. If one scale belongs to all elements, they can move the integers instead.
 _MOVES = {"broadcast_in_dim", "reshape", "squeeze", "transpose"}

@@ -10,10 +10,13 @@ from typing import Any
 
 import chex
 import jax
+from jax.extend.core import Primitive
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
+from jax.interpreters import mlir
 
 from jaxops.kernels.convolution.window_slices import bounds, positions
 from jaxops.shapes.nn.windows import Windows
-from jaxops.static import Primitive, ir, mlir, stablehlo
 
 
 def channel_sum(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:

@@ -11,9 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.extend.core import Primitive
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
+from jax.interpreters import mlir
 
 from jaxops.kernels.target import Target
-from jaxops.static import Primitive, ir, mlir, stablehlo
 
 
 def data_type(target: Target) -> Any:

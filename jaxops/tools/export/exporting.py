@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 from jax.export import Exported, default_export_platform
+from jax.extend.core import jaxpr_as_fun
 
 from jaxops.dtypes import canonical
 from jaxops.errors import (
@@ -24,7 +25,7 @@ from jaxops.graph.nodes import Tensor, Value
 from jaxops.jax_internals import lowered_equation, terms
 from jaxops.ops.common.randomness import MissingKeyError
 from jaxops.progress import say
-from jaxops.static import LIMITING, Undecided, is_symbolic, jaxpr_as_fun
+from jaxops.static import LIMITING, Undecided, is_symbolic
 from jaxops.tools.export.limits.learned import Limits
 from jaxops.tools.export.limits.solver import two_uses
 from jaxops.tools.export.limits.tables import check_tables
