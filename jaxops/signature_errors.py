@@ -17,7 +17,6 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.errors import TracerArrayConversionError
 
 from jaxops.attributes import element_type, integer, ints
 from jaxops.errors import (
@@ -31,6 +30,7 @@ from jaxops.errors import (
     items,
     message,
 )
+from jaxops.jax_internals import TracerArrayConversionError
 from jaxops.opaque import Deferred
 from jaxops.signature import ELEMENT_TYPE, SHAPE_ONLY, STATIC
 from jaxops.static import FromSizes, Ints, Tracer, as_array, is_symbolic, known

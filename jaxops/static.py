@@ -11,11 +11,7 @@ from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
 
 import jax
 import numpy as np
-from jax.core import Tracer
-from jax.errors import InconclusiveDimensionOperation as Undecided
 from jax.export import is_symbolic_dim, symbolic_shape
-from jax.extend.core import get_opaque_trace_state, jaxpr_as_fun
-from jax.interpreters.partial_eval import DynamicJaxprTracer
 
 from jaxops.errors import (
     ArgumentError,
@@ -27,7 +23,19 @@ from jaxops.errors import (
     items,
     message,
 )
-from jaxops.jax_internals import Dim, extent
+from jaxops.jax_internals import (
+    ConcretizationTypeError,
+    Dim,
+    JAXTypeError,
+    Tracer,
+    TracerArrayConversionError,
+    TracerIntegerConversionError,
+    Undecided,
+    extent,
+    get_opaque_trace_state,
+    jaxpr_as_fun,
+    partial_eval,
+)
 from jaxops.memory import bounded_operands, bounded_results, runs_here
 
 __all__ = [
@@ -50,9 +58,9 @@ Ints: TypeAlias = int | np.integer | Sequence[int] | np.ndarray | jax.Array
 # The errors for reading the content of a traced value: ours, and those of JAX for code that reads it directly.
 UNKNOWN = (
     StaticError,
-    jax.errors.ConcretizationTypeError,
-    jax.errors.TracerArrayConversionError,
-    jax.errors.TracerIntegerConversionError,
+    ConcretizationTypeError,
+    TracerArrayConversionError,
+    TracerIntegerConversionError,
 )
 
 # The limits of symbolic sizes that are computed with while tracing. Each element is an object of Python; sums and
@@ -85,7 +93,7 @@ def is_plainly_traced(x: Any) -> bool:
     """Returns True for an array in a program that is being traced, if no transformation follows it and its sizes are
     numbers.
     """
-    return isinstance(x, DynamicJaxprTracer) and not any(map(is_symbolic_dim, x.shape))
+    return isinstance(x, partial_eval.DynamicJaxprTracer) and not any(map(is_symbolic_dim, x.shape))
 
 
 # The last state in which new arrays were not traced: making one to see takes far longer than comparing.
@@ -291,7 +299,7 @@ def known(operand: str, value: Any) -> Any:
     try:
         if not isinstance(value, Tracer):
             return as_array(value, f"`{operand}`")
-    except jax.errors.TracerArrayConversionError:
+    except TracerArrayConversionError:
         pass  # a tracer in a list
     problem = f"`{operand}` must be known while tracing, but it is traced"
     hint = f"give `{operand}` as Python numbers or a NumPy array, compute it from `jaxops.shape(x)`, or name it in "
@@ -306,7 +314,7 @@ def as_array(value: Any, subject: str = "an operand") -> np.ndarray:
         if not isinstance(value, np.ma.MaskedArray):
             return np.asarray(value)
         problem = "masked elements have no value; give them one with .filled(…)"
-    except (JaxopsError, jax.errors.JAXTypeError):
+    except (JaxopsError, JAXTypeError):
         raise
     except (TypeError, ValueError, OverflowError) as error:
         problem = str(error).splitlines()[0]

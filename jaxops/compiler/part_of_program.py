@@ -10,12 +10,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 import jax
-from jax import enable_x64
-from jax.extend.core import Primitive, jaxpr_as_fun
-from jax.interpreters import ad, batching, mlir
 
 from jaxops.compiler import pipeline
 from jaxops.compiler.primitives import PROGRAM
+from jaxops.jax_internals import Primitive, ad, batching, enable_x64, jaxpr_as_fun, mlir
 from jaxops.kernels.target import this_machine
 from jaxops.static import is_plainly_traced
 

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import jax
-from jax.extend.core import jaxpr_as_fun
 
 from jaxops.compiler.ir import Emit, Program, plain, run
 from jaxops.compiler.partition.repeated_layers import Segment, at_once, split_at_repeated_layers
@@ -44,6 +43,7 @@ from jaxops.compiler.run.segments import segmented
 from jaxops.compiler.run.specialized import Specialized
 from jaxops.compiler.verify import verify
 from jaxops.compiler.xla_options import program_options
+from jaxops.jax_internals import jaxpr_as_fun
 from jaxops.kernels.target import Target
 
 

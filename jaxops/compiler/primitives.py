@@ -6,8 +6,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core.primitives import closed_call_p
 
+from jaxops.jax_internals import closed_call_p
 from jaxops.kernels.named_call import named_call, plain_jaxpr
 from jaxops.kernels.normal_cdf import normal_distribution
 from jaxops.static import Sizes

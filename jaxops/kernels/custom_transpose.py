@@ -8,8 +8,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+
+from jaxops.jax_internals import Primitive, ad, batching, mlir
 
 Map = Callable[[Any, Any], Any]
 

@@ -15,12 +15,21 @@ from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import jax
-from jax import enable_x64, lax
-from jax.core import ShapedArray
-from jax.extend.core import Primitive, jaxpr_as_fun, mapped_aval, unmapped_aval
-from jax.interpreters import ad, batching, mlir, partial_eval
+from jax import lax
 from jax.sharding import AbstractMesh, get_abstract_mesh, use_abstract_mesh
 
+from jaxops.jax_internals import (
+    Primitive,
+    ShapedArray,
+    ad,
+    batching,
+    enable_x64,
+    jaxpr_as_fun,
+    mapped_aval,
+    mlir,
+    partial_eval,
+    unmapped_aval,
+)
 from jaxops.kernels.target import Target, this_machine
 from jaxops.static import Sizes, varying
 

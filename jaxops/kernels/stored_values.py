@@ -5,9 +5,8 @@ from typing import Any
 import jax
 from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
-from jax.extend.core import Primitive
-from jax.interpreters import mlir
 
+from jaxops.jax_internals import Primitive, mlir
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
 

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from jax import enable_x64, lax
+from jax import lax
 
 from jaxops.dtypes import accumulation_type, is_float
+from jaxops.jax_internals import enable_x64
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
 

@@ -14,11 +14,11 @@ from typing import Any
 import jax
 import numpy as np
 import onnx
-from jax import enable_x64
 from onnx import helper
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType
 
 from jaxops.errors import ArgumentError, amount
+from jaxops.jax_internals import enable_x64
 from jaxops.model import Model
 from jaxops.onnx.loading import load
 

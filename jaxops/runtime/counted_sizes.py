@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
 
 from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
@@ -22,6 +21,7 @@ from jaxops.errors import JaxopsError, UnboundedError, UnsupportedError, symbols
 from jaxops.graph.bounds import COUNTED_SIZES
 from jaxops.graph.interpreter import SIZE_CONSTRAINTS, run_graph, run_node, unwrap
 from jaxops.graph.nodes import Graph, Node
+from jaxops.jax_internals import jaxpr_as_fun
 from jaxops.lazy_sequences import SplitSequence
 from jaxops.runtime.counted_assumptions import Assumptions
 from jaxops.runtime.counted_symbols import CountedSymbols

@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.extend.core import get_opaque_trace_state
 
 from jaxops.compiler.padded.counted import at_most, counted, limited, padded
 from jaxops.compiler.primitives import symbolic_sizes
 from jaxops.dtypes import as_traced
 from jaxops.errors import JaxopsError, StaticError, UnboundedError, UnsupportedError, symbols_in
 from jaxops.graph.nodes import Node
-from jaxops.jax_internals import bounded_by, bounds_of, evaluated
+from jaxops.jax_internals import bounded_by, bounds_of, evaluated, get_opaque_trace_state
 from jaxops.signature import SHAPE_ONLY
 from jaxops.static import Undecided, is_symbolic, static_array, symbolic_shape
 from jaxops.symbolic import numbers_of

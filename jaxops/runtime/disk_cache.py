@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import jax
-from jax.errors import JaxRuntimeError
 from jax.experimental.serialize_executable import deserialize_and_load, serialize
 
 from jaxops.compiler.fingerprint import digest, fingerprint
@@ -37,6 +36,7 @@ from jaxops.errors import ArgumentError
 from jaxops.file_replacement import replacing
 from jaxops.graph.nodes import Graph
 from jaxops.host import cores, processor_features
+from jaxops.jax_internals import JaxRuntimeError
 from jaxops.runtime.model_pytree import graph_texts
 
 _LOGGER = logging.getLogger("jaxops")

@@ -14,14 +14,13 @@ from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
-from jax.errors import JaxRuntimeError
 from jax.sharding import get_abstract_mesh
 
 from jaxops.compiler.part_of_program import as_one_operation, may_be_one_operation
 from jaxops.errors import TooLargeError
 from jaxops.graph.interpreter import check_called, is_long, unwrap
 from jaxops.graph.nodes import Graph
-from jaxops.jax_internals import is_out_of_memory
+from jaxops.jax_internals import JaxRuntimeError, is_out_of_memory
 from jaxops.lazy_array import named_arrays
 from jaxops.memory import LIMIT
 from jaxops.progress import explain, progress

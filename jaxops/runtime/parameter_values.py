@@ -10,12 +10,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import enable_x64
 from jax.sharding import NamedSharding
 
 from jaxops.dtypes import as_canonical, as_traced, canonical, stand_in
 from jaxops.errors import DTypeError, JaxopsError, ShapeError, SignatureError, amount
 from jaxops.graph.nodes import Tensor
+from jaxops.jax_internals import enable_x64
 from jaxops.lazy_array import READERS, Unread
 from jaxops.progress import progress
 from jaxops.runtime.placement import placed

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import jax
 import numpy as np
-from jax.errors import JaxRuntimeError
 
 from jaxops.dtypes import as_canonical, canonical
 from jaxops.errors import OutOfRangeError, amount
 from jaxops.graph.nodes import Graph, Value
+from jaxops.jax_internals import JaxRuntimeError
 from jaxops.lazy_array import Unread, is_the_same
 from jaxops.opaque import Deferred
 from jaxops.runtime.arguments import packer

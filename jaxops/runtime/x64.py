@@ -7,12 +7,10 @@ from typing import Any, Protocol, TypeVar, cast
 
 import jax
 import numpy as np
-from jax import enable_x64
 from jax.custom_derivatives import SymbolicZero
-from jax.extend.core import Primitive, jaxpr_as_fun
-from jax.interpreters import batching, mlir
 
 from jaxops.dtypes import as_traced, canonical, is_inexact, stand_in
+from jaxops.jax_internals import Primitive, batching, enable_x64, jaxpr_as_fun, mlir
 from jaxops.kernels.custom_transpose import linear
 from jaxops.static import Tracer, tracing
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax.core import ShapedArray
-from jax.extend.core import Primitive
 
 from jaxops.dtypes import canonical
+from jaxops.jax_internals import Primitive, ShapedArray
 from jaxops.static import Dim, Sizes
 
 _COUNTED, _PADDED = Primitive("counted"), Primitive("padded")

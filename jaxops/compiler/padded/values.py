@@ -7,11 +7,10 @@ from typing import Any, cast
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import get_opaque_trace_state
 
 from jaxops.compiler.primitives import sizes_of, symbolic_axes
 from jaxops.errors import UnsupportedError, symbols_in
-from jaxops.jax_internals import evaluated, size_as_value
+from jaxops.jax_internals import evaluated, get_opaque_trace_state, size_as_value
 from jaxops.static import Dim, Sizes, is_symbolic
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
 
 from jaxops.compiler.ir import Constant, Operand, Operation, Program, operation_of, run
 from jaxops.compiler.primitives import DIFFERENTIATED, called_jaxpr, jaxprs
+from jaxops.jax_internals import jaxpr_as_fun
 from jaxops.kernels.convolution.convolve import convolution
 from jaxops.kernels.convolution.integer import dequantized_convolution
 from jaxops.kernels.dequantize import Quantized, dequantize

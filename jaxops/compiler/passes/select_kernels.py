@@ -6,10 +6,10 @@ Some kernels have no derivative and no batching rule, so JAX cannot transform a 
 from typing import Any
 
 import jax
-from jax.extend.core.primitives import closed_call_p
 
 from jaxops.compiler.ir import Operation, Program
 from jaxops.compiler.primitives import called_jaxpr
+from jaxops.jax_internals import closed_call_p
 from jaxops.kernels.matmul.dot import dot_form
 from jaxops.kernels.named_call import named_call
 from jaxops.kernels.target import Target

@@ -10,11 +10,8 @@ from typing import Any
 
 import chex
 import jax
-from jax.extend.core import Primitive
-from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import stablehlo
-from jax.interpreters import mlir
 
+from jaxops.jax_internals import Primitive, ir, mlir, stablehlo
 from jaxops.kernels.convolution.window_slices import bounds, positions
 from jaxops.shapes.nn.windows import Windows
 

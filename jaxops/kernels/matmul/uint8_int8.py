@@ -11,11 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import Primitive
-from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import stablehlo
-from jax.interpreters import mlir
 
+from jaxops.jax_internals import Primitive, ir, mlir, stablehlo
 from jaxops.kernels.target import Target
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 from jax.export import Exported, default_export_platform
-from jax.extend.core import jaxpr_as_fun
 
 from jaxops.dtypes import canonical
 from jaxops.errors import (
@@ -22,7 +21,7 @@ from jaxops.errors import (
 from jaxops.graph import declared_sizes as names_of
 from jaxops.graph.interpreter import SIZE_CONSTRAINTS, open_question
 from jaxops.graph.nodes import Tensor, Value
-from jaxops.jax_internals import lowered_equation, terms
+from jaxops.jax_internals import jaxpr_as_fun, lowered_equation, terms
 from jaxops.ops.common.randomness import MissingKeyError
 from jaxops.progress import say
 from jaxops.static import LIMITING, Undecided, is_symbolic
