@@ -12,7 +12,7 @@ _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linu
 
 @functools.cache
 def processor_features() -> frozenset[str]:
-    """The processor's vendor and features as Linux names them; empty if no file tells."""
+    """The processor's vendor and features as Linux names them; empty if no file has them."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     fields = (next((line for line in lines if line.startswith(field)), "") for field in ("vendor_id", "flags"))

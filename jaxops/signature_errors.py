@@ -38,7 +38,7 @@ from jaxops.static import FromSizes, Ints, Tracer, as_array, is_symbolic, known
 _Check = Callable[[str, Any], None]
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_AXES = 32  # of an array whose elements NumPy visits one by one
-# What NumPy says about an array of more than 64 axes; the second is about an array of JAX, which may have more.
+# NumPy's messages about an array of more than 64 axes; the second is about an array of JAX, which may have more.
 _TOO_MANY_AXES = re.compile("maximum supported dimension for an ndarray|number of dimensions must be within")
 # What Python, NumPy and JAX raise for an argument that they cannot use.
 _RAW = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError)
@@ -57,7 +57,7 @@ def explain(package: dict[str, Any]) -> list[str]:
 
 
 def explained(fn: F, *, is_operator: bool = False) -> F:
-    """A function that says which argument of a failed call breaks the contract.
+    """Returns a function that names the argument of a failed call that breaks the contract.
 
     is_operator: the errors that it raises do not begin with its name, which they get here.
     """

@@ -244,8 +244,8 @@ class FromSizes:
     """A traced array of which something is known, as it comes from sizes: the float of a size, or one number n times.
 
     The operators of `jaxops.ops.common.size_tracking` keep what is known, until it makes a size again; to all others,
-    and to JAX, it is the array. items: what is known of each element, or the SizeError that says why nothing is. If the
-    shape is symbolic, all elements are equal, and `items` is 0-d.
+    and to JAX, it is the array. items: what is known of each element, or the SizeError with the reason why nothing is.
+    If the shape is symbolic, all elements are equal, and `items` is 0-d.
     """
 
     def __init__(self, traced: jax.Array, items: np.ndarray) -> None:
@@ -288,7 +288,7 @@ jax.tree_util.register_pytree_node(FromSizes, lambda v: ((v.traced,), None), lam
 
 
 def beside(data: Any, operand: str, value: Any) -> Any:
-    """An operand that says how to move `data`: read at once where these are strings, which no program can hold."""
+    """An operand by which `data` moves: read at once if these are strings, which no program can hold."""
     return known(operand, value) if is_static(data) and data.dtype.kind in "OUST" and not is_symbolic(data) else value
 
 

@@ -67,7 +67,7 @@ def takes_values(parser: argparse.ArgumentParser) -> None:
 
 
 def require(subject: str, *packages: str) -> None:
-    """Raises ModuleNotFoundError, which says what to install, if a package of the extra `onnx` is missing."""
+    """Raises ModuleNotFoundError, with what to install, if a package of the extra `onnx` is missing."""
     for package in packages:
         try:
             importlib.import_module(package)

@@ -126,7 +126,7 @@ def _pieces(data: Any, attributes: Mapping[str, Any], n_outputs: int) -> int:
 
 @functools.cache
 def tolerant(op_type: str, domain: str, opset: int) -> TolerantOperator:
-    """The operator that a file means. Raises UnsupportedError, which says why there is none."""
+    """The operator that a file means. Raises UnsupportedError with the reason if there is none."""
     since_versions = versions(op_type, domain)
     if domain == "" and op_type in _EARLY and 0 < opset < since_versions[0]:
         opset = since_versions[0]

@@ -60,7 +60,7 @@ def newest_opset(domain: str = "") -> int:
 
 
 def find_schema(op_type: str, domain: str, opset: int) -> "OnnxSchema":
-    """The schema of the newest version not above `opset`. Raises UnsupportedError, which says why there is none."""
+    """The schema of the newest version not above `opset`. Raises UnsupportedError with the reason if there is none."""
     newest = newest_opset(domain)
     if not newest:
         domains = sorted({schema.domain or "ai.onnx" for schema in _all_schemas() if schema.name == op_type})

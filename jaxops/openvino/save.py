@@ -44,7 +44,7 @@ def save(
 ) -> None:
     """Writes an IR with other weights: its XML, and a `.bin` of the same name next to it.
 
-    text: the XML of `opened`. graph: the model's, which says where each weight belongs. weights: by name, of any type.
+    text: the XML of `opened`. graph: the model's, with the place of each weight. weights: by name, of any type.
     dtypes: their types in the model. original: the weights that the file has. sizes: as `read` takes them. ways_back:
     by name, for a constant in another form, turns its values into the numbers of the file.
 

@@ -232,8 +232,8 @@ def _clips(eqn: Any) -> bool:
 def _bounded_indices(
     eqn: Any, indices: Any, sizes: Sizes, mapped: Sequence[int], windows: Mapping[int, Dim], capacity: Capacity
 ) -> Any:
-    """Returns indices for the padded array: an index out of range for the true sizes is clipped, if the mode says so,
-    or else replaced by one that is out of range for the padded sizes, too."""
+    """Returns indices for the padded array: an index out of range for the true sizes is clipped, if the mode asks for
+    that, or else replaced by one that is out of range for the padded sizes, too."""
     if not any(is_symbolic(sizes[axis]) for axis in mapped):
         return indices
     ends = [capacity.count(sizes[axis]) - capacity.count(windows.get(axis, 1)) for axis in mapped]

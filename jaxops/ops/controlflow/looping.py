@@ -201,8 +201,8 @@ class _Loop:
     conditional: bool  # whether the condition can end the loop
     state: list[Any]
     step: Callable[[Any, Any, Sequence[Any]], Any]
-    types: Sequence[Any]  # the element types of the state, where a model says them
-    declared: Sequence[Any]  # the types and shapes of the scan outputs, where a model says them
+    types: Sequence[Any]  # the element types of the state, if a model declares them
+    declared: Sequence[Any]  # the types and shapes of the scan outputs, if a model declares them
     size: int | None  # the largest number of iterations, if data decide how many there are
     node: str  # its name, in a model
 

@@ -19,7 +19,7 @@ from jaxops.symbolic import sides, size_of_text
 from jaxops.tools.export.limits.learned import Limits
 
 Shapes = dict[str, jax.ShapeDtypeStruct]
-# The sizes to try if limits alone do not tell which ones fit.
+# The sizes to try if limits alone do not determine which ones fit.
 _TRIED = (2, 3, 4, 5, 8, 16, 32, 64, 128, 224, 256, 512, 1024, 4096, 16384)
 # How often limits are looked for, and steps of one until they hold.
 _ROUNDS, _STEPS = 50, 10_000

@@ -84,7 +84,7 @@ def sparse_attention(
     rotary_interleaved: int = 0,
     scale: float | None = None,
 ) -> tuple[Array, Array, Array]:
-    """Computes attention of grouped heads to a cache; a mask says which blocks of keys a block of queries sees.
+    """Computes attention of grouped heads to a cache; a mask selects which blocks of keys a block of queries sees.
 
     query: (B, S, N · H), floats; N is num_heads. key, value: (B, S, K · H); K is kv_num_heads, a divisor of N. Without
     them query is (B, S, (N + 2 · K) · H) and holds all three. past_key, past_value: (B, K, M, H), buffers that the new
