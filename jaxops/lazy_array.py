@@ -45,7 +45,7 @@ class Unread:
 
 
 def current(x: Any) -> Any:
-    """A parameter as an array of JAX, which is not kept where nobody has it yet."""
+    """A parameter as an array of JAX, which is not kept if nobody has it yet."""
     return x if not isinstance(x, Unread) else x.read() if x.array is None else x.array
 
 

@@ -168,7 +168,7 @@ class Model(StateMethods, Inspection):
         nodes between them. Inside a transformation no data can be read, so such a model needs the `bounds` of `load`.
 
         Raises SignatureError for a missing, surplus or unknown input, parameter or output, ShapeError, DTypeError, and
-        StaticError for a tracer where a static value is needed.
+        StaticError for a tracer in place of a static value.
 
         >>> import jaxops.onnx, numpy as np
         >>> model = jaxops.onnx.load("notebooks/digits.onnx")

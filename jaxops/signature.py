@@ -66,7 +66,7 @@ SizesKept: TypeAlias = Annotated[A, KEEPS_SIZES]  # the first result has its siz
 SizesResult: TypeAlias = Annotated[A, SIZES_RESULT]
 ElementType: TypeAlias = Annotated[Any, ELEMENT_TYPE]  # an attribute that names a type: np.float32, "int8", str
 # The role of an operand that is a parameter of the model, as in `w: Weight[Array]`. An operator that has a bias and no
-# weight, such as an addition, has a bias only after the product with a weight.
+# weight, such as an addition, has a bias only if another operator has its weight.
 Weight: TypeAlias = Annotated[T, WEIGHT]
 Bias: TypeAlias = Annotated[T, BIAS]
 RunningMean: TypeAlias = Annotated[Array, STATISTICS, RUNNING_MEAN]  # gathered from data while training, not learned

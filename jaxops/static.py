@@ -1,7 +1,7 @@
 """Static values: the conversion of operands, the choice between NumPy and JAX.
 
-NumPy values and Python numbers are static, JAX arrays are traced. A concrete JAX array may be given where a static
-value is needed; a tracer may not.
+NumPy values and Python numbers are static, JAX arrays are traced. A concrete JAX array may be given for a static
+value; a tracer may not.
 """
 
 import functools

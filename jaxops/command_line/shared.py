@@ -131,7 +131,7 @@ def _value(name: str, text: str) -> Any:
 
 
 def show(*items: Any) -> None:
-    """Prints tables and text, in colour where that is possible, without cutting lines of a file."""
+    """Prints tables and text, in colour if that is possible, without cutting lines of a file."""
     from rich.console import Console  # of the extra `onnx`
 
     console = Console()

@@ -176,7 +176,7 @@ def function_of(program: Program, emit: Emit) -> Callable[..., list[Any]]:
 def specialize(closed: Any, weights: int, target: Target) -> Specialized:
     """Makes two pure functions of a closed jaxpr: one of its weights, and one that runs at each call.
 
-    weights: the number of weights, which are its first arguments. Where the target is not specialized, JAX can
+    weights: the number of weights, which are its first arguments. If the target is not specialized, JAX can
     transform both functions. A program is split into layers only if it is compiled here, not as a part of another one.
     """
     program = apply(PASSES, Program.of(closed), target)

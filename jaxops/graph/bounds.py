@@ -117,7 +117,7 @@ class BoundedInput(BoundedOperator):
 
 
 def outputs_of(node: Node, inputs: Sequence[Any], attributes: Mapping[str, Any], rng: Any) -> Sequence[Any]:
-    """The outputs of a node's operator; where data decide their size, a symbolic one if `COUNTED_SIZES` is set."""
+    """The outputs of a node's operator; if data decide their size, a symbolic one if `COUNTED_SIZES` is set."""
 
     def call(inputs: Sequence[Any], attributes: Mapping[str, Any] = attributes) -> Sequence[Any]:
         return node.operator.call(inputs, attributes, n_outputs=len(node.outputs), rng=rng)

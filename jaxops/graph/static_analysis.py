@@ -43,7 +43,7 @@ Needs = dict[str, Need]
 class StaticInputs:
     """The names that must be static in each graph of a model, in subgraphs and bodies too.
 
-    branches: True if conditions must be static as well, even where both branches could be compiled.
+    branches: True if conditions must be static as well, even if both branches could be compiled.
     """
 
     branches: bool = False

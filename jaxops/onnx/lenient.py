@@ -86,7 +86,7 @@ class TolerantOperator(Operator):
     def exact(
         self, inputs: Sequence[Any], attributes: Mapping[str, Any], n_outputs: int
     ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """A scalar becomes 1-D and int32 becomes int64 where the version asks for that.
+        """A scalar becomes 1-D and int32 becomes int64 if the version asks for that.
 
         A Split with neither lengths nor `num_outputs` gives an equal piece for each output.
         """

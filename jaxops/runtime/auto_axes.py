@@ -1,6 +1,6 @@
 """Runs models under Auto axes on a mesh with Explicit axes, JAX's default; the results get Explicit shardings again.
 
-With Explicit axes, JAX infers the sharding of each result from the operands, and raises an error where it cannot (a
+With Explicit axes, JAX infers the sharding of each result from the operands, and raises an error if it cannot (a
 reshape that joins a sharded axis, a gather from one). With Auto axes, the compiler always finds a sharding. So models
 run as if the mesh had Auto axes, and `_spec` chooses the shardings of the results only.
 """

@@ -24,7 +24,7 @@ _SAMPLES = (1, 2, 3, 7, 16, 50, 1000)
 
 
 class Made(NamedTuple):
-    """A result of data-dependent size. error: what to raise where it must have a bound; None if it has one.
+    """A result of data-dependent size. error: what to raise if it must have a bound; None if it has one.
 
     label: of the operator. operator, inputs, attributes: of the node that makes it; None for one that leaves a branch
     or a loop.

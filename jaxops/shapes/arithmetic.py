@@ -21,7 +21,7 @@ def quotient(a: Dim, b: Dim) -> Dim:
 
 
 def floored(a: Dim, b: Dim) -> Dim:
-    """floor(a / b), in one form where JAX has several: (s - 2) // 2 + 1 is s // 2, s // 2 // 3 is s // 6, and
+    """floor(a / b), in one form if JAX has several: (s - 2) // 2 + 1 is s // 2, s // 2 // 3 is s // 6, and
     (1 - s) // 2 is -(s // 2)."""
     if not (is_symbolic(a) and isinstance(b, int)):
         return a // b

@@ -35,7 +35,7 @@ def _resized(x: Any, axis: int, size: int) -> Any:
 def _sliced(x: Padded, axis: int, start: Any, size: Dim, capacity: Capacity, step: int = 1) -> Padded:
     """Returns every `step`-th element along an axis from `start` on, `size` in all; each must be a true one.
 
-    `size` must differ from the size of the axis. So where it is symbolic, true elements of `x` may be surplus elements
+    `size` must differ from the size of the axis. So if it is symbolic, true elements of `x` may be surplus elements
     of the result, which then counts as not zero.
     """
     start = capacity.count(start) if is_symbolic(start) else start

@@ -200,7 +200,7 @@ class _Region:
         return all(v in last.results or self._type(v).size < large for v in self._results())
 
     def loop(self) -> Loop:
-        """Returns the region as a loop; with another loop inside where one entry is too large."""
+        """Returns the region as a loop; with another loop inside if one entry is too large."""
         results = tuple(self._results())
         operands, cuts = zip(*self._operands, strict=True)
         inputs, outputs = tuple(self._operands.values()), tuple(self._numbers[v] for v in results)

@@ -1,6 +1,6 @@
 """Products of dequantized arrays become products of their integers, which the scales multiply afterwards.
 
-A product of floats with dequantized blocks, such as weights of 4 bits, reads the packed integers where these are
+A product of floats with dequantized blocks, such as weights of 4 bits, reads the packed integers if these are
 prepared: floats of all of them would take eight times as many bytes.
 """
 

@@ -38,7 +38,7 @@ def block_quantized_dot(a: jax.Array, b: jax.Array, scales: jax.Array, zeros: ja
     """Returns a · wᵀ (…, N), float32, where w (N, K) is (b - zeros) · scales.
 
     a: (…, K), float32. b: (N, blocks, bytes of a block), uint8, the lowest bits first. scales, zeros: (N, blocks),
-    numbers; a zero is 2^(bits - 1) where they are None. The last block may have more elements than K asks for.
+    numbers; a zero is 2^(bits - 1) if they are None. The last block may have more elements than K asks for.
     """
     return _dot(a, b, scales, *([] if zeros is None else [zeros]), bits=bits)
 

@@ -100,7 +100,7 @@ def _is_narrow(dtype: Any) -> bool:
 def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any]) -> Any:
     """Returns a function of both operands that is faster on a CPU than `lax.dot_general`; None if there is none.
 
-    It transposes weights, which is done once where they are prepared, multiplies large matrices in panels, or computes
+    It transposes weights, which is done once if they are prepared, multiplies large matrices in panels, or computes
     a single row of bfloat16 as two.
 
     operands, params: the types of the operands and the parameters of a `dot_general`.

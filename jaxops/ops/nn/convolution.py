@@ -1,6 +1,6 @@
 """Convolution and its transpose, over any number of spatial axes.
 
-On a CPU they are not computed as a `lax` convolution where another form is faster (`kernels.convolution`).
+On a CPU they are not computed as a `lax` convolution if another form is faster (`kernels.convolution`).
 """
 
 __all__ = ["conv", "conv_transpose"]

@@ -51,7 +51,7 @@ def pool(x: jax.Array, windows: Windows, initial: Any, combine: Combine, reducer
 
 
 def _of_padded(x: jax.Array, windows: Windows, initial: Any, combine: Combine, reducer: Combine) -> jax.Array:
-    """Pools one padded copy of the data, which is faster where no derivative is needed.
+    """Pools one padded copy of the data, which is faster if no derivative is needed.
 
     Without the copy, XLA makes a loop of each padded slice of the first axis, and compiles each loop: Inception v2,
     with ten pools, would start later.

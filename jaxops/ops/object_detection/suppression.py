@@ -77,7 +77,7 @@ def non_max_suppression(
     bounded_like((count, 3), areas, np.int64)
     if 0 in chosen.shape:
         return jnp.full((count, 3), -1, canonical(np.int64))
-    # JAX counts in int64 where it does not know that a symbolic size is small.
+    # JAX counts in int64 if it does not know that a symbolic size is small.
     batch, kind, rank = (v.astype(np.int32) for v in jnp.nonzero(chosen >= 0, size=count, fill_value=-1))
     box = jnp.where(batch < 0, -1, chosen[batch, kind, rank])
     return jnp.stack([batch, kind, box], 1).astype(canonical(np.int64))

@@ -74,7 +74,7 @@ class Function:
 
 
 def param(name: str) -> str:
-    """The name of a parameter as a value. The first character distinguishes the kinds of values, whatever their names."""
+    """The name of a parameter as a value. The first character shows the kind of value, whatever its name."""
     return f"@{name}"
 
 
