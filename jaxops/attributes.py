@@ -8,7 +8,7 @@ import numpy as np
 from jax.export import is_symbolic_dim
 
 from jaxops.dtypes import canonical, is_float
-from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, amount, message
+from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, amount, message, shape_text
 from jaxops.static import Ints, Sizes, known
 
 _FLOAT_TYPES = ("float16", "bfloat16", "float32", "float64")
@@ -102,6 +102,13 @@ def axes(values: Ints, rank: int, *, operand: str = "axes") -> tuple[int, ...]:
         has = amount(rank, "axis", "axes")
         raise AxisError(f"`{operand}` names an axis twice: {tuple(indices)} of {has}")
     return indices
+
+
+def check_not_negative(operand: str, numbers: Sizes, subject: str = "sizes") -> None:
+    """Raises ArgumentError if a number of a static operand is negative; a symbolic size is not looked at."""
+    negative = [n for n in numbers if isinstance(n, int) and n < 0]
+    if negative:
+        raise ArgumentError(f"`{operand}` {shape_text(numbers)} holds {negative[0]}; {subject} must not be negative")
 
 
 def flag(operand: str, value: int) -> bool:

@@ -199,7 +199,7 @@ def _out_of_range(value: Any, dtype: np.dtype, target: np.dtype) -> OutOfRangeEr
 
 
 def converted(subject: str, values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Numbers converted to `dtype`; ArgumentError where NumPy would wrap a number or make it infinite."""
+    """Numbers converted to `dtype`; ArgumentError if NumPy would wrap a number or make it infinite."""
     with np.errstate(over="ignore"):
         result = values.astype(dtype)
     if is_float(dtype):

@@ -62,9 +62,10 @@ class SizeError(ShapeError):
     """A question about symbolic sizes whose answer depends on their values.
 
     needs: the condition for the model to run at all, such as "s <= 512", if it is known; else empty. otherwise: the
-    condition of another program, if there is one: "s == 1" beside "s >= 2", where a branch asks for 1. broadcasts: True
-    if a size of 1 fits, too. names: for each symbol, the name under which the model declares it, where that differs.
-    example: sizes that meet the condition. apart: what else to do if the model gives one name to two sizes.
+    condition of another program, if there is one: "s == 1" in addition to "s >= 2", if a branch asks for 1.
+    broadcasts: True if a size of 1 fits, too. names: for each symbol, the name under which the model declares it, if
+    that differs. example: sizes that meet the condition. apart: what else to do if the model gives one name to two
+    sizes.
 
     >>> import jax, jaxops as jo
     >>> (n,) = jax.export.symbolic_shape("n")
@@ -193,7 +194,7 @@ class StaticError(JaxopsError, TypeError):
 class UnboundedError(StaticError):
     """A result whose size depends on traced data, of an operator that takes a fixed `size` for it.
 
-    node, operator: the node of a loaded model that makes the result, and its operator; empty where a caller calls the
+    node, operator: the node of a loaded model that makes the result, and its operator; empty if a caller calls the
     operator. inputs: the names of the model's inputs whose values decide the size; empty if all of them do.
 
     >>> import jax, jaxops as jo
@@ -362,7 +363,7 @@ def _is_sequence(value: Any) -> bool:
 
 
 def near(name: str, names: Iterable[str]) -> str:
-    """The end of a message about an unknown name: those like it, but for case and underscores, if there are any."""
+    """The end of a message about an unknown name: those like it, except for case and underscores, if there are any."""
 
     def folded(text: str) -> str:
         return text.replace("_", "").lower()

@@ -18,7 +18,7 @@ from jaxops.errors import PathError
 def target(path: str | os.PathLike[str], caller: str) -> Path:
     """Returns the file to replace for a path, after following links; it need not exist. caller: for the message.
 
-    Raises PathError where something else is: a folder, a device, a pipe, a socket, or links in a circle.
+    Raises PathError if the target is something else: a folder, a device, a pipe, a socket, or links in a circle.
     """
     try:
         found = Path(path).resolve()
@@ -45,7 +45,7 @@ def replace(written: Path, target: Path) -> None:
 
 @contextmanager
 def unfinished(target: Path) -> Iterator[Path]:
-    """Yields a folder beside a target for files that are to be renamed; it has no readers but the user."""
+    """Yields a folder next to a target for files that are to be renamed; it has no readers but the user."""
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder:
         yield Path(folder)
 

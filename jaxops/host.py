@@ -12,7 +12,7 @@ _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linu
 
 @functools.cache
 def processor_features() -> frozenset[str]:
-    """The processor's vendor and features as Linux names them; empty if no file tells."""
+    """The processor's vendor and features as Linux names them; empty if no file has them."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     fields = (next((line for line in lines if line.startswith(field)), "") for field in ("vendor_id", "flags"))
@@ -29,7 +29,7 @@ def cores() -> int:
 def trim_heap() -> None:
     """Gives free memory back to the system: glibc would keep most of the memory that a compiler has freed.
 
-    That is 50 to 75 MB of the 400 to 550 of a convolutional network, in 10 ms; calls would take new memory beside it.
+    That is a tenth or more of the memory of a convolutional network; calls would take new memory in addition to it.
     """
     if _TRIM is not None:
         _TRIM(0)

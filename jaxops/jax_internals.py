@@ -1,5 +1,5 @@
-"""The inside of JAX, which has no public names: the structure of symbolic sizes, the bounds that a scope keeps, error
-texts.
+"""The inside of JAX: names for those who extend it, and what has no public name, such as the structure of symbolic
+sizes, the bounds that a scope keeps, and error texts.
 
 A new release of JAX may change all of it. `tests/test_jax_internals.py` has a test for each function.
 """
@@ -12,9 +12,48 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeAlias
 
+from jax import enable_x64
 from jax._src.source_info_util import register_exclusion as exclude_from_source_info
 from jax._src.traceback_util import register_exclusion as exclude_from_tracebacks
+from jax.core import ShapedArray, Tracer
+from jax.errors import (
+    ConcretizationTypeError,
+    InconclusiveDimensionOperation as Undecided,
+    JaxRuntimeError,
+    JAXTypeError,
+    TracerArrayConversionError,
+    TracerIntegerConversionError,
+)
 from jax.export import is_symbolic_dim
+from jax.extend.core import Primitive, get_opaque_trace_state, jaxpr_as_fun, mapped_aval, unmapped_aval
+from jax.extend.core.primitives import closed_call_p
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
+from jax.interpreters import ad, batching, mlir, partial_eval
+
+__all__ = [
+    "ConcretizationTypeError",
+    "JAXTypeError",
+    "JaxRuntimeError",
+    "Primitive",
+    "ShapedArray",
+    "Tracer",
+    "TracerArrayConversionError",
+    "TracerIntegerConversionError",
+    "Undecided",
+    "ad",
+    "batching",
+    "closed_call_p",
+    "enable_x64",
+    "get_opaque_trace_state",
+    "ir",
+    "jaxpr_as_fun",
+    "mapped_aval",
+    "mlir",
+    "partial_eval",
+    "stablehlo",
+    "unmapped_aval",
+]
 
 Dim: TypeAlias = Any  # int, or a symbolic dimension of `jax.export`, whose class is private to JAX
 Bounds: TypeAlias = Callable[[Dim], tuple[float, float] | None]
@@ -116,7 +155,7 @@ class _Bounds(dict[Any, Any]):
 
 
 def bounded_by(scope: Any, exact: Bounds, with_none: Bounds | None = None) -> None:
-    """Lets JAX compare the symbolic sizes of a scope by bounds that are known; None: it finds them itself.
+    """Makes JAX compare the sizes of a scope by the bounds from `exact`; if that gives None, JAX computes them.
 
     with_none: the bounds if sizes that JAX takes for positive may be 0, for `may_be_none`.
     """
@@ -158,10 +197,10 @@ def may_be_none(fn: Callable[[Dim, Dim], Any]) -> Callable[[Dim, Dim], Any]:
 
 
 def note_equal(a: Dim, b: Dim) -> None:
-    """Tells JAX that two symbolic dimensions are equal, as it looks for minutes at some."""
+    """Records in JAX's cache that two dimensions are equal; JAX may need minutes to find out."""
     for difference in (a - b, b - a):
         bounds = difference.scope._bounds_cache if is_symbolic_dim(difference) else None
-        if bounds:  # an answer is as precise as another one
+        if bounds:  # any entry's precision will do
             bounds[difference] = (0, 0, next(iter(bounds.values()))[2])
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxops.host import cores
 
-# To read a file into new memory takes two threads half of the time; most of it makes pages.
+# Most of the time of reading a file into new memory goes into making its pages, which two threads can share.
 READERS = min(4, cores())
 
 
@@ -45,7 +45,7 @@ class Unread:
 
 
 def current(x: Any) -> Any:
-    """A parameter as an array of JAX, which is not kept where nobody has it yet."""
+    """A parameter as an array of JAX, which is not kept if nobody has it yet."""
     return x if not isinstance(x, Unread) else x.read() if x.array is None else x.array
 
 

@@ -22,7 +22,7 @@ _COUNTED = 1 << 60
 # Smaller static results are not counted together: a model would need thousands of them.
 _COUNTED_TOGETHER = 1 << 16
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-_HALF = 4 << 30  # where the system does not say
+_HALF = 4 << 30  # if the system does not report it
 if hasattr(os, "sysconf") and {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= os.sysconf_names.keys():
     _HALF = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
@@ -106,7 +106,7 @@ def bounded_together(results: Iterable[Any], held: Iterable[Any], operator: str)
     """Raises TooLargeError if static results of an operator and the values held with them take too many bytes.
 
     A model of a few bytes may have many values each of which fits. held: all other values; arrays of JAX do not count,
-    nor do views, of which NumPy keeps only the array that they show. It is counted where a result is large.
+    nor do views, of which NumPy keeps only the array that they show. It is counted if a result is large.
     """
     found = {id(x): x for x in map(_owner, _arrays(results)) if x.nbytes >= _COUNTED_TOGETHER}
     if not found:

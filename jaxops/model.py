@@ -182,7 +182,7 @@ class Model(StateMethods, AdapterMethods, Inspection):
         nodes between them. Inside a transformation no data can be read, so such a model needs the `bounds` of `load`.
 
         Raises SignatureError for a missing, surplus or unknown input, parameter or output, ShapeError, DTypeError, and
-        StaticError for a tracer where a static value is needed.
+        StaticError for a tracer in place of a static value.
 
         >>> import jaxops.onnx, numpy as np
         >>> model = jaxops.onnx.load("notebooks/digits.onnx")
@@ -196,7 +196,7 @@ class Model(StateMethods, AdapterMethods, Inspection):
     def __call__(
         self, /, *inputs: Any, rng: jax.Array | None = None, outputs: Sequence[str] | None = None, **named: Any
     ) -> Any:
-        """Computes the outputs with the model's own parameters: `apply(model.params, …)`, but for rounding.
+        """Computes the outputs with the model's own parameters: `apply(model.params, …)`, except for rounding.
 
         It is faster than `apply`, as values that depend on the parameters alone are computed once and kept.
 
@@ -219,9 +219,9 @@ class Model(StateMethods, AdapterMethods, Inspection):
     ) -> Pair:
         """Returns the model as two pure functions, `prepare` and `run`, for inputs of these shapes and types.
 
-        `run(prepare(params), *inputs)` computes what `apply(params, *inputs)` does, but for rounding, at the speed of
-        `model(…)`, also inside your own `jit`. `prepare` computes what depends on the parameters alone, such as filters
-        in another layout, and returns a pytree.
+        `run(prepare(params), *inputs)` computes what `apply(params, *inputs)` does, except for rounding, at the speed
+        of `model(…)`, also inside your own `jit`. `prepare` computes what depends on the parameters alone, such as
+        filters in another layout, and returns a pytree.
 
         inputs, named: as in a call, or a `jax.ShapeDtypeStruct` for each. Static inputs become a part of the program.
         rng: a key if `run` gets one. outputs: as in `apply`. transformable: True if JAX will differentiate or map the
@@ -276,7 +276,7 @@ class Model(StateMethods, AdapterMethods, Inspection):
 
         params: as `model.params`, which is the default. Each weight goes to its place in the file, in the type of the
         file, also after `astype`; adapters are merged into weights. Weights of more than 2 GB, and weights that were in
-        a file beside the model, go to a second file, `NAME.onnx.<digest>.data`. An existing model is replaced at once,
+        a file next to the model, go to a second file, `NAME.onnx.<digest>.data`. An existing model is replaced at once,
         by renaming, and the data that `save` wrote for it are removed after that. Only the two files of an OpenVINO IR,
         whose names are fixed, are replaced one after the other. Links are followed, and permissions stay.
         Raises SignatureError for a missing or unknown parameter, ShapeError and DTypeError for one that does not fit,

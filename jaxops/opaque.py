@@ -50,7 +50,7 @@ class Deferred:
 
     @classmethod
     def of(cls, array: Any, items: np.ndarray) -> Any:
-        """The value at once where the array is concrete, else what stands for it."""
+        """The value at once if the array is concrete, else what stands for it."""
         return cls(array, StaticValue(items)).value
 
     @property

@@ -57,16 +57,16 @@ CACHE, ALL_BITS, LOWER_BOUND, UPPER_BOUND = "cache", "all bits", "lower bound", 
 T = TypeVar("T")
 # The marks that the front ends read off a signature.
 Static: TypeAlias = Annotated[Any, STATIC]  # must be known while tracing
-# Likewise, 1-D. A single number is a list of one in a file; in a direct call where the function says so.
+# Likewise, 1-D. A single number is a list of one in a file; in a direct call if the function allows it.
 StaticInts: TypeAlias = Annotated[Any, STATIC, VECTOR]
 StaticNumbers: TypeAlias = Annotated[Any, STATIC, VECTOR]
 ShapeOnly: TypeAlias = Annotated[Any, SHAPE_ONLY]  # any array: only its sizes are looked at
 SizesKept: TypeAlias = Annotated[A, KEEPS_SIZES]  # the first result has its sizes, whatever the other operands are
-# Its values decide the size of the result; where no operand of an operator that takes a `size` is marked so, all do.
+# Its values decide the size of the result; if no operand of an operator that takes a `size` is marked so, all do.
 SizesResult: TypeAlias = Annotated[A, SIZES_RESULT]
 ElementType: TypeAlias = Annotated[Any, ELEMENT_TYPE]  # an attribute that names a type: np.float32, "int8", str
 # The role of an operand that is a parameter of the model, as in `w: Weight[Array]`. An operator that has a bias and no
-# weight, such as an addition, has a bias only beside the weight of another operator.
+# weight, such as an addition, has a bias only if another operator has its weight.
 Weight: TypeAlias = Annotated[T, WEIGHT]
 Bias: TypeAlias = Annotated[T, BIAS]
 RunningMean: TypeAlias = Annotated[Array, STATISTICS, RUNNING_MEAN]  # gathered from data while training, not learned
@@ -80,7 +80,7 @@ UpperBound: TypeAlias = Annotated[T, UPPER_BOUND]
 
 @dataclass(frozen=True)
 class OutputFlag:
-    """The mark of a flag: it is set where a node has the output at this position, or a later one."""
+    """The mark of a flag: it is set if a node has the output at this position, or a later one."""
 
     position: int
 
@@ -113,8 +113,8 @@ class Subgraph:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-# (operands, element type of the result, attributes) → whether it grows. An operand is its value where that is static,
-# else its element type; None where a type is not known.
+# (operands, element type of the result, attributes) → whether it grows. An operand is its value if that is static,
+# else its element type; None if a type is not known.
 Grows: TypeAlias = Callable[[Sequence[Any], Any, Mapping[str, Any]], bool]
 
 
@@ -123,9 +123,9 @@ class DataSize:
     """A size that depends on data, of an operator that has a parameter `size` for a bound.
 
     true: (inputs, attributes, results for a `size`) → the true size, if it is not above `size`; None if no result has
-    this size. most: (inputs, attributes) → its largest value for any data, None if there is none; None where it never
-    has one. measuring: (inputs, attributes) → attributes for which the operator returns more results, after its
-    outputs, that `true` reads; None where the outputs are enough.
+    this size. most: (inputs, attributes) → its largest value for any data, None if there is none; None if it never has
+    one. measuring: (inputs, attributes) → attributes for which the operator returns more results, after its
+    outputs, that `true` reads; None if the outputs are enough.
     """
 
     true: Callable[[Sequence[Any], Mapping[str, Any], Sequence[Any]], Any]
@@ -135,17 +135,17 @@ class DataSize:
 
 @dataclass(frozen=True)
 class Traits:
-    """The traits of an operator, beside the marks of its parameters.
+    """The traits of an operator: what the marks of its parameters do not express.
 
-    kind: attention, convolution, linear, recurrent, normalization, pooling, activation or embedding; form, where the
-    result is the first operand in another form, element by element; movement, where elements of the operands go
+    kind: attention, convolution, linear, recurrent, normalization, pooling, activation or embedding; form, if the
+    result is the first operand in another form, element by element; movement, if elements of the operands go
     elsewhere.
-    foldable: whether NumPy computes the result, in 64 bits, where all array operands are static.
-    precision: float32, where it computes so in a narrower model unless the caller says otherwise; exact, where it
-    always does, with its parameters as the file has them: it counts, rounds to integers, compares or solves.
-    grows: whether integers of the result may exceed 32 bits where those of the operands do not. What moves, chooses or
-    compares elements, combines bits, gives indices or counts, or divides with remainder does not grow.
-    differentiable: whether a floating-point result changes a little where a floating-point operand does.
+    foldable: True if NumPy computes the result, in 64 bits, when all array operands are static.
+    precision: float32, if it computes so in a narrower model unless the caller asks for another type; exact, if it
+    always does, with unconverted parameters, since it counts, rounds to integers, compares or solves.
+    grows: True if integers of the result may exceed 32 bits although those of the operands do not. What moves, chooses
+    or compares elements, combines bits, gives indices or counts, or divides with remainder does not grow.
+    differentiable: True if a small change of a floating-point operand changes a floating-point result a little.
     straight_through: a function with the same parameters and values, whose derivative treats rounding as the identity.
     data_size: of an operator whose result has a size that depends on data.
     """
@@ -160,7 +160,7 @@ class Traits:
 
 
 def operator(**changes: Any) -> Callable[[F], F]:
-    """Gives a function traits of its own, beside those of its file.
+    """Gives a function traits of its own, in addition to those of its file.
 
     >>> @operator(kind="activation")
     ... def squared_relu(x): ...
@@ -176,7 +176,7 @@ def operator(**changes: Any) -> Callable[[F], F]:
 
 
 def like(fn: Callable[..., Any], without: Sequence[str] = ()) -> Callable[[F], F]:
-    """Gives a function the signature of `fn`, which it calls, but for the parameters that it names itself.
+    """Gives a function the signature of `fn`, which it calls, except for the parameters that it names itself.
 
     Its `*inputs` are the positional parameters of `fn`, its `**attributes` the keywords. without: those that it lacks.
     """
@@ -196,7 +196,7 @@ def like(fn: Callable[..., Any], without: Sequence[str] = ()) -> Callable[[F], F
 
 
 def traits(fn: Callable[..., Any] | None) -> Traits:
-    """The traits of an operator by its function; those of none where a graph defines it."""
+    """The traits of an operator by its function; default traits if a graph defines it."""
     file = sys.modules.get(getattr(fn, "__module__", None) or "")
     candidates = (getattr(fn, "traits", None), getattr(file, "TRAITS", None))
     return next((t for t in candidates if isinstance(t, Traits)), Traits())
@@ -225,5 +225,5 @@ def operand_marks(fn: Callable[..., Any] | None, position: int) -> tuple[Any, ..
 
 
 def role(fn: Callable[..., Any] | None, position: int) -> str | None:
-    """The role of the operand at a position, where it is a parameter of the model: one of ROLES."""
+    """The role of the operand at a position, if it is a parameter of the model: one of ROLES."""
     return next((mark for mark in operand_marks(fn, position) if mark in ROLES), None)

@@ -1,7 +1,7 @@
 """The errors of operators about arguments that their signature does not allow.
 
 The signature is the contract. An operator does not ask of each argument whether it keeps to it, which would cost every
-call some time: where a call fails with an error of Python, NumPy or JAX, the arguments are looked at one by one, and
+call some time: if a call fails with an error of Python, NumPy or JAX, the arguments are looked at one by one, and
 the first that breaks the contract is named. An error that has another reason stays what it is.
 """
 
@@ -31,14 +31,15 @@ from jaxops.errors import (
     items,
     message,
 )
+from jaxops.jax_internals import TracerArrayConversionError
 from jaxops.opaque import Deferred
 from jaxops.signature import ELEMENT_TYPE, SHAPE_ONLY, STATIC
-from jaxops.static import FromSizes, Ints, Tracer, TracerArrayConversionError, as_array, is_symbolic, known
+from jaxops.static import FromSizes, Ints, Tracer, as_array, is_symbolic, known
 
 _Check = Callable[[str, Any], None]
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_AXES = 32  # of an array whose elements NumPy visits one by one
-# What NumPy says about an array of more than 64 axes; the second is about an array of JAX, which may have more.
+# NumPy's messages about an array of more than 64 axes; the second is about an array of JAX, which may have more.
 _TOO_MANY_AXES = re.compile("maximum supported dimension for an ndarray|number of dimensions must be within")
 # What Python, NumPy and JAX raise for an argument that they cannot use.
 _RAW = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError)
@@ -57,7 +58,7 @@ def explain(package: dict[str, Any]) -> list[str]:
 
 
 def explained(fn: F, *, is_operator: bool = False) -> F:
-    """A function that says which argument of a failed call breaks the contract.
+    """Returns a function that names the argument of a failed call that breaks the contract.
 
     is_operator: the errors that it raises do not begin with its name, which they get here.
     """
@@ -109,7 +110,7 @@ def errors_of(op: str) -> Iterator[None]:
 
 
 def _check_axes(operands: Any, error: RuntimeError) -> None:
-    """Raises ShapeError where NumPy failed over an array of too many axes."""
+    """Raises ShapeError if NumPy failed over an array of too many axes."""
     most = max((x.ndim for x in jax.tree.leaves(operands) if isinstance(x, np.ndarray)), default=0)
     if most > _MOST_AXES and "dimensions" in str(error):
         raise ShapeError(
@@ -242,7 +243,7 @@ def _foreign(array: Any) -> str:
 
 
 def _any(operand: str, value: Any) -> None:
-    """Numbers, an array, a sequence of arrays; an object of another kind may be anything but a class."""
+    """Numbers, an array, a sequence of arrays; any other object passes, except a class."""
     if isinstance(value, type):
         raise _refusal(operand, value, "a value", f"give one, such as {value.__name__}(1)")
     numbers = isinstance(value, list | tuple) and not all(hasattr(item, "dtype") for item in value)

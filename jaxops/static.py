@@ -1,8 +1,7 @@
 """Static values: the conversion of operands, the choice between NumPy and JAX.
 
-NumPy values and Python numbers are static, JAX arrays are traced. A concrete JAX array may be given where a static
-value is needed; a tracer may not. This file has the public names of JAX that change between releases;
-`jaxops.jax_internals` has what JAX keeps private.
+NumPy values and Python numbers are static, JAX arrays are traced. A concrete JAX array may be given for a static
+value; a tracer may not.
 """
 
 import functools
@@ -12,14 +11,7 @@ from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
 
 import jax
 import numpy as np
-from jax.core import ShapedArray, Tracer
-from jax.errors import InconclusiveDimensionOperation as Undecided, JaxRuntimeError, TracerArrayConversionError
 from jax.export import is_symbolic_dim, symbolic_shape
-from jax.extend.core import Primitive, get_opaque_trace_state, jaxpr_as_fun, mapped_aval, unmapped_aval
-from jax.extend.core.primitives import closed_call_p
-from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import stablehlo
-from jax.interpreters import ad, batching, mlir, partial_eval
 
 from jaxops.errors import (
     ArgumentError,
@@ -31,7 +23,19 @@ from jaxops.errors import (
     items,
     message,
 )
-from jaxops.jax_internals import Dim, extent
+from jaxops.jax_internals import (
+    ConcretizationTypeError,
+    Dim,
+    JAXTypeError,
+    Tracer,
+    TracerArrayConversionError,
+    TracerIntegerConversionError,
+    Undecided,
+    extent,
+    get_opaque_trace_state,
+    jaxpr_as_fun,
+    partial_eval,
+)
 from jaxops.memory import bounded_operands, bounded_results, runs_here
 
 __all__ = [
@@ -40,26 +44,10 @@ __all__ = [
     "Dim",
     "FromSizes",
     "Ints",
-    "JaxRuntimeError",
-    "Primitive",
-    "ShapedArray",
     "Sizes",
     "Tracer",
-    "TracerArrayConversionError",
     "Undecided",
-    "ad",
-    "batching",
-    "closed_call_p",
-    "enable_x64",
-    "get_opaque_trace_state",
-    "ir",
-    "jaxpr_as_fun",
-    "mapped_aval",
-    "mlir",
-    "partial_eval",
-    "stablehlo",
     "symbolic_shape",
-    "unmapped_aval",
 ]
 
 Array: TypeAlias = jax.Array | np.ndarray
@@ -67,14 +55,12 @@ A = TypeVar("A", bound=Array)  # of a foldable operator: static operands give a 
 Sizes: TypeAlias = tuple[Dim, ...]
 Ints: TypeAlias = int | np.integer | Sequence[int] | np.ndarray | jax.Array
 
-enable_x64 = jax.enable_x64
-
 # The errors for reading the content of a traced value: ours, and those of JAX for code that reads it directly.
 UNKNOWN = (
     StaticError,
-    jax.errors.ConcretizationTypeError,
+    ConcretizationTypeError,
     TracerArrayConversionError,
-    jax.errors.TracerIntegerConversionError,
+    TracerIntegerConversionError,
 )
 
 # The limits of symbolic sizes that are computed with while tracing. Each element is an object of Python; sums and
@@ -110,7 +96,7 @@ def is_plainly_traced(x: Any) -> bool:
     return isinstance(x, partial_eval.DynamicJaxprTracer) and not any(map(is_symbolic_dim, x.shape))
 
 
-# The last state in which new arrays were not traced: making one to see takes 100 times as long as comparing.
+# The last state in which new arrays were not traced: making one to see takes far longer than comparing.
 _CALM: dict[str, Any] = {"state": None}
 
 
@@ -258,8 +244,8 @@ class FromSizes:
     """A traced array of which something is known, as it comes from sizes: the float of a size, or one number n times.
 
     The operators of `jaxops.ops.common.size_tracking` keep what is known, until it makes a size again; to all others,
-    and to JAX, it is the array. items: what is known of each element, or the SizeError that says why nothing is. If the
-    shape is symbolic, all elements are equal, and `items` is 0-d.
+    and to JAX, it is the array. items: what is known of each element, or the SizeError with the reason why nothing is.
+    If the shape is symbolic, all elements are equal, and `items` is 0-d.
     """
 
     def __init__(self, traced: jax.Array, items: np.ndarray) -> None:
@@ -302,7 +288,7 @@ jax.tree_util.register_pytree_node(FromSizes, lambda v: ((v.traced,), None), lam
 
 
 def beside(data: Any, operand: str, value: Any) -> Any:
-    """An operand that says how to move `data`: read at once where these are strings, which no program can hold."""
+    """An operand by which `data` moves: read at once if these are strings, which no program can hold."""
     return known(operand, value) if is_static(data) and data.dtype.kind in "OUST" and not is_symbolic(data) else value
 
 
@@ -328,7 +314,7 @@ def as_array(value: Any, subject: str = "an operand") -> np.ndarray:
         if not isinstance(value, np.ma.MaskedArray):
             return np.asarray(value)
         problem = "masked elements have no value; give them one with .filled(…)"
-    except (JaxopsError, jax.errors.JAXTypeError):
+    except (JaxopsError, JAXTypeError):
         raise
     except (TypeError, ValueError, OverflowError) as error:
         problem = str(error).splitlines()[0]

@@ -103,7 +103,7 @@ def quotient_in(size: Dim) -> tuple[Dim, int] | None:
 
 
 def at_zero(size: Dim) -> int:
-    """A symbolic dimension with 0 for its symbols; 0 where that divides by one of them."""
+    """A symbolic dimension with 0 for its symbols; 0 if that divides by one of them."""
     try:
         return computed(size, lambda name: 0, OF_NUMBERS)
     except ZeroDivisionError:
@@ -115,9 +115,9 @@ _MOST_COMBINATIONS = 1 << 22
 
 
 def numbers_of(size: Dim, ranges: Mapping[str, range]) -> np.ndarray | None:
-    """All numbers that a symbolic dimension can be. ranges: those that each symbol in it can be.
+    """Returns every value that a size can take. ranges: the values of each symbol in it.
 
-    None where there are too many, and where it divides by one that may be 0.
+    None for too many combinations, or if a divisor may be 0.
     """
     names = symbols_in(size)
     if math.prod(len(ranges[name]) for name in names) > _MOST_COMBINATIONS:

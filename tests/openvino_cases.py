@@ -50,6 +50,7 @@ CASES: dict[str, dict[str, Any]] = {
         **{"logits": normal(2, 5, 4), "logit_length": np.array([5, 4])},
         **{"labels": np.array([[0, 1, 2, 0, 0]] * 2), "label_length": np.array([3, 1])},
     },
+    "look_up": {"codes": np.uint8([[1, 0], [2, 1]]), "table": np.float32([-1, 0, 2]), "to": np.float32},
     "deformable_convolution": {"data": X, "offsets": normal(2, 18, 5, 6), "filters": normal(2, 4, 3, 3), **STEPS},
     "deformable_psroi_pooling": {"feature_maps": X, "coords": PIXELS, "output_dim": 4, "spatial_scale": 0.9},
     "detection_output": {

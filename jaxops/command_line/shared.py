@@ -67,7 +67,7 @@ def takes_values(parser: argparse.ArgumentParser) -> None:
 
 
 def require(subject: str, *packages: str) -> None:
-    """Raises ModuleNotFoundError, which says what to install, if a package of the extra `onnx` is missing."""
+    """Raises ModuleNotFoundError, with what to install, if a package of the extra `onnx` is missing."""
     for package in packages:
         try:
             importlib.import_module(package)
@@ -76,7 +76,7 @@ def require(subject: str, *packages: str) -> None:
 
 
 def path_to_write(text: str) -> Path:
-    """The path of a file to write. Raises PathError where its folder is missing, before a model is loaded in vain."""
+    """The path of a file to write. Raises PathError if its folder is missing, before a model is loaded in vain."""
     path = Path(text)
     if not path.parent.is_dir():
         raise PathError(f"{text}: there is no folder '{path.parent}' to write to")
@@ -131,7 +131,7 @@ def _value(name: str, text: str) -> Any:
 
 
 def show(*items: Any) -> None:
-    """Prints tables and text, in colour where that is possible, without cutting lines of a file."""
+    """Prints tables and text, in colour if that is possible, without cutting lines of a file."""
     from rich.console import Console  # of the extra `onnx`
 
     console = Console()

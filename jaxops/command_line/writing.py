@@ -40,7 +40,7 @@ def add(commands: Any) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
-    """Writes a model as a serialized jax.export program, and its parameters as safetensors beside it."""
+    """Writes a model as a serialized jax.export program, and its parameters as safetensors next to it."""
     require("export", "safetensors", "flatbuffers")  # jax.export serializes by flatbuffers
     from safetensors.flax import save_file
 
@@ -77,7 +77,7 @@ def _size(text: str) -> int | str:
 
 
 def _to_python(options: argparse.Namespace) -> int:
-    """Writes a model as a readable Python package, with its parameters beside it."""
+    """Writes a model as a readable Python package, with its parameters next to it."""
     require("to-python", "safetensors")
     model = loaded(options)
     with busy("writing"):

@@ -27,7 +27,7 @@ _OF_COMPLEX = ("complex", "conj", "imag", "real")
 class Axis(NamedTuple):
     """An independent axis of the results.
 
-    operands: for each operand, the corresponding axis; None where each entry needs the complete operand.
+    operands: for each operand, the corresponding axis; None if each entry needs the complete operand.
     """
 
     result: int

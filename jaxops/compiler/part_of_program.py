@@ -14,8 +14,9 @@ import jax
 from jaxops.compiler import pipeline
 from jaxops.compiler.ir import reads_tracers
 from jaxops.compiler.primitives import PROGRAM
+from jaxops.jax_internals import Primitive, ad, batching, enable_x64, jaxpr_as_fun, mlir
 from jaxops.kernels.target import this_machine
-from jaxops.static import Primitive, ad, batching, enable_x64, is_plainly_traced, jaxpr_as_fun, mlir
+from jaxops.static import is_plainly_traced
 
 
 def may_be_one_operation(arguments: Any) -> bool:

@@ -6,7 +6,7 @@
 4. `SEGMENT_PASSES` make one program of another, for each segment.
 5. `RULES` lower each operation while the last `jax.jit` traces a segment. They are not passes, because lazy transposes
    cross into the loops of `block attention` and from one segment to the next, and because a pass would trace all
-   operations once more, which takes 2 % of the start of BERT-base.
+   operations once more.
 
 A new pass is its file and a row here.
 """
@@ -43,8 +43,8 @@ from jaxops.compiler.run.segments import segmented
 from jaxops.compiler.run.specialized import Specialized
 from jaxops.compiler.verify import verify
 from jaxops.compiler.xla_options import program_options
+from jaxops.jax_internals import jaxpr_as_fun
 from jaxops.kernels.target import Target
-from jaxops.static import jaxpr_as_fun
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def function_of(program: Program, emit: Emit) -> Callable[..., list[Any]]:
 def specialize(closed: Any, weights: int, target: Target) -> Specialized:
     """Makes two pure functions of a closed jaxpr: one of its weights, and one that runs at each call.
 
-    weights: the number of weights, which are its first arguments. Where the target is not specialized, JAX can
+    weights: the number of weights, which are its first arguments. If the target is not specialized, JAX can
     transform both functions. A program is split into layers only if it is compiled here, not as a part of another one.
     """
     program = apply(PASSES, Program.of(closed), target)
@@ -209,7 +209,7 @@ def unchanged(closed: Any, weights: int) -> Specialized:
 
 
 def _different(segments: Sequence[Segment], program: Program) -> dict[Any, Program]:
-    """Returns the different programs of segments by their form; the complete program by None where it is not split."""
+    """Returns the different programs of segments by their form; the complete program by None if it is not split."""
     return {segment.form: segment.program for segment in segments} or {None: program}
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxops.jax_internals import closed_call_p
 from jaxops.kernels.named_call import named_call, plain_jaxpr
 from jaxops.kernels.normal_cdf import normal_distribution
-from jaxops.static import Sizes, closed_call_p
+from jaxops.static import Sizes
 
 # Primitives that compute one addition, multiplication, function or choice for each element of the result.
 ARITHMETIC = {

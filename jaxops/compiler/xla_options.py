@@ -29,26 +29,21 @@ def compiler_options() -> dict[str, Any]:
 def program_options(target: Target, operations: Sequence[Any] = ()) -> dict[str, Any] | None:
     """Returns the options for a CPU or a CUDA GPU; None for other targets. operations: of the program.
 
-    On a GPU, convolutions are launched as a part of CUDA graphs: DenseNet-121 3.8 → 1.1 ms on an H200, EfficientNet-B0
-    1.47 → 0.44 ms (one image, plain convolutions).
+    On a GPU, convolutions are launched as a part of CUDA graphs, which costs less time than launching them one by one.
 
     On a CPU, XLA's default hands convolutions and reductions to a library (YNNPACK) that runs one example on one core,
     and whose maximum loses NaNs. With these options only matrix products go there, which it computes fastest.
-    ResNet-50: 183 → 159 ms of processor time.
 
-    With LLVM's optimization level 1, loops are as fast as with level 3 (1.00 of a call, geometric mean of 10 models,
-    0.97 to 1.03), and programs start in 0.94 of the time (0.90 to 0.99). But only level 3 moves the test for padding
-    out of a long loop, which is not vectorized otherwise. So programs that round images to 8 bits and pad them get
-    level 3: MobileNetV3-small of TensorFlow Lite takes 0.4 of a call, EfficientNetV2-B0 0.6, MobileNet 0.92, and they
-    start in 1.02 of the time.
+    With LLVM's optimization level 1, loops are as fast as with level 3, and programs start sooner. But only level 3
+    moves the test for padding out of a long loop, which is not vectorized otherwise. So programs that round images to 8
+    bits and pad them, such as those of TensorFlow Lite, get level 3.
 
-    With vectors of 512 bits on an AMD Zen 4, EfficientNet-B0 takes 0.91 of a call, ConvNeXt-T 0.93, int8 BERT-base 0.96
-    (geometric mean of 13 models, two of them int8, 0.98, none above 1.01). On another processor (its maker was not
-    recorded) the mean of ten models was 0.98, too, but MobileNetV3 took 1.06; so XLA's default stays there.
+    Vectors of 512 bits make most models faster on an AMD Zen 4, and none slower. On another processor (its maker was
+    not recorded) MobileNetV3 was slower; so XLA's default stays there.
 
     oneDNN, which is a part of XLA, is not used (`xla_cpu_experimental_onednn_custom_call`; in jaxlib 0.10 only by the
-    name of the call). It takes half of the time for 8-bit integers. But it ends the process where XLA has more threads
-    than oneDNN counts, hangs for some dilated convolutions, and programs with it cannot be written to the cache.
+    name of the call). It is faster for 8-bit integers. But it ends the process if XLA has more threads than oneDNN
+    counts, hangs for some dilated convolutions, and programs with it cannot be written to the cache.
     """
     if target.platform == "gpu" and "cuda" in target.features:
         return {"xla_gpu_enable_command_buffer": _IN_GRAPHS}

@@ -17,7 +17,7 @@ from jaxops.frontend.straight_through import with_straight_through
 from jaxops.frontend.swapped_axes import with_swapped_axes
 from jaxops.garbage import garbage_later
 from jaxops.graph.blocks import with_blocks
-from jaxops.graph.bounded_sizes import with_bounds
+from jaxops.graph.bounds import with_bounds
 from jaxops.graph.declared_sizes import fixed, with_buckets
 from jaxops.graph.nodes import Graph
 from jaxops.graph.origin import Origin

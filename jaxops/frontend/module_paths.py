@@ -36,8 +36,8 @@ def scope_of(name: str, metadata: Mapping[str, str], modules: Container[str] = (
 def module_path(parts: Sequence[str], modules: Container[str] = ()) -> str:
     """Joins the parts of a name to a path. A container that was called occurs twice: `layer/layer.0` is `layer.0`.
 
-    modules: paths of modules that the file has. They tell whether `layer/layer.0` is a repetition, or a module `layer`
-    with a child of the same name. Returns an empty path for more modules than a program nests.
+    modules: paths of modules that the file has. They decide whether `layer/layer.0` is a repetition, or a module
+    `layer` with a child of the same name. Returns an empty path for more modules than a program nests.
 
     >>> module_path(["encoder", "stages.1", "layer", "layer.0", "conv"])
     'encoder.stages.1.layer.0.conv'

@@ -90,7 +90,7 @@ class _Walk:
         return [facts.get(value.name, _OPEN) for value in graph.outputs]
 
     def _of_param(self, name: str) -> _Fact:
-        tensor = self._params[name]  # 64-bit integers are parameters only if a caller says so
+        tensor = self._params[name]  # 64-bit integers are parameters only if a caller asks for that
         wide = _beyond(tensor.load()) if tensor.dtype in (np.int64, np.uint64) else 0
         return _Fact(tensor.dtype, False, wide)
 

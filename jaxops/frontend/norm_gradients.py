@@ -56,7 +56,7 @@ def with_safe_norms(graph: Graph) -> Graph:
 
 
 def _is_squared(function: Any, node: Node, squares: set[str], constants: Mapping[str, Any]) -> bool:
-    """Returns True for a sum of squares, or of powers above 1: its derivative is zero where the sum is zero."""
+    """Returns True for a sum of squares, or of powers above 1: its derivative is zero if the sum is zero."""
     inputs = node.inputs
     if function is ops.reduce_sum_square:
         return True

@@ -1,4 +1,4 @@
-"""The result of `check`: a table of the operators in a model, which says whether jaxops has each of them."""
+"""The result of `check`: a table of the operators in a model, with whether jaxops has each of them."""
 
 import dataclasses
 from collections import Counter

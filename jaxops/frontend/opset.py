@@ -217,7 +217,7 @@ def _array(subject: str, value: Any, dtype: np.dtype | None) -> np.ndarray:
 
 
 def _attribute(operator: SchemaOperator[Any], name: str, value: Any) -> Any:
-    """An attribute in the form of the front end: an array where the schema has a tensor, a tuple for a list."""
+    """An attribute in the form of the front end: an array if the schema has a tensor, a tuple for a list."""
     declared = operator.schema.attributes.get(name)
     if isinstance(value, jax.Array):
         with errors_of(operator.version):

@@ -30,7 +30,7 @@ class Options(TypedDict, total=False):
 
     static=["scale"]             Makes these constants a part of the program. They are not in `Model.params`.
     trainable={"table": False}   Chooses which parameters training changes: see `Model.trainable`.
-    tied=False                   Gives each module its own parameter where several read one tensor of the file.
+    tied=False                   Gives each module its own parameter if several read one tensor of the file.
     names="module"               Names parameters by their modules, such as "layer.0.weight", not as in the file.
     adapters={"*.q_proj": 8}     Adds low-rank adapters (LoRA) of this rank to modules, and trains only these.
     sharding=data_parallel       Places each parameter on the devices of a mesh by a rule: see `jaxops.sharding`.
@@ -55,8 +55,8 @@ class Options(TypedDict, total=False):
 
     buckets: a number for each size that differs from call to call. A call rounds the size up to a multiple of the
     number, so that one program serves all sizes of a bucket, such as 33 to 64, or all batches of up to 1024. Results
-    have the sizes and, but for rounding, the values that they have without buckets: the padding takes no part, as
-    convolutions read zeros there, and sums and softmax leave it out. Where that is not possible, the first call raises
+    have the sizes and, except for rounding, the values that they have without buckets: the padding takes no part, as
+    convolutions read zeros there, and sums and softmax leave it out. If that is not possible, the first call raises
     UnsupportedError, which names the operation. If some sizes of a bucket are too small for the model, as 1 to 4 are
     for a TopK of 5, a warning says so, and each half of the bucket gets its own program. Under `jax.jit` and other
     transformations, and for arrays on a mesh, sizes stay as they are.
@@ -76,7 +76,7 @@ class Options(TypedDict, total=False):
     A key may also be the name of an input whose value sets a size, such as the lengths in `arange(lengths.max())`. That
     input may then be traced, and one program serves all its values. Each integer that is computed from the input alone
     is limited to the range from 0 to the bound; an array of such a size as an output has rows of padding.
-    Where no output has such a size, as in `x[mask] = y` and `x[mask].mean()` of PyTorch, NonZero, Compress, Unique,
+    If no output has such a size, as in `x[mask] = y` and `x[mask].mean()` of PyTorch, NonZero, Compress, Unique,
     NonMaxSuppression, and a Loop with a trip count of at most 1,000 need no bound under transformations and in
     `export`.
 
@@ -118,7 +118,7 @@ class Options(TypedDict, total=False):
     cannot write such a model.
 
     precision: a name of `jax.default_matmul_precision`: "bfloat16", "high", "highest" or "float32". On a CPU all but
-    "bfloat16" are exact, and "bfloat16" is, too, where the CPU has no products of bfloat16.
+    "bfloat16" are exact, and "bfloat16" is, too, if the CPU has no products of bfloat16.
 
     x64: with True the model has the 64-bit types that the file declares, with False those of JAX's setting. "auto", the
     default, means True if arithmetic on the model's values may exceed 32 bits, if a constant does, or if values are
@@ -128,16 +128,16 @@ class Options(TypedDict, total=False):
     in NumPy, or under `jax.enable_x64(True)`.
 
     remat: repeated modules are the outermost ones whose paths differ in a last number, such as `encoder.layer.3`, and
-    of which two in a row have the same operators or, but for a few, weights of the same shapes. It is an error if the
-    file names none. A training step takes up to a third longer, and keeps only the values of one module and those that
-    pass between modules. Values and derivatives stay the same. On a CPU, XLA still keeps the values of modules with
-    convolutions over all channels. `to_python` writes the model without it.
+    of which two in a row have the same operators or, except for a few, weights of the same shapes. It is an error if
+    the file names none. A training step takes up to a third longer, and keeps only the values of one module and those
+    that pass between modules. Values and derivatives stay the same. On a CPU, XLA still keeps the values of modules
+    with convolutions over all channels. `to_python` writes the model without it.
 
     max_bytes: the limit of one result of an operator, and of all static values that are held together. A program that
     is only traced, by `jax.export` or under your own `jit`, may have larger results.
 
     cache: it becomes the folder of JAX's persistent compilation cache, for all programs of this process. On a CPU with
-    one device, the programs of models without `operators` are stored beside it, so that they need no tracing either.
+    one device, the programs of models without `operators` are stored next to it, so that they need no tracing either.
     Threads and processes may share the folder. A stored program that is damaged or cannot be read is compiled again and
     replaced; the logger "jaxops" says so. Anyone who can write to this folder can run code as you.
     """

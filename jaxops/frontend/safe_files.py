@@ -1,4 +1,4 @@
-"""Opens files beside a model that hold the bytes of its tensors. The model is not trusted to name the right files.
+"""Opens files next to a model that hold the bytes of its tensors. The model is not trusted to name the right files.
 
 A file is looked up when the model is loaded, and opened, without following links, each time it is read. It must be a
 regular file below a folder of the model, and must still have the size that it had at load. The lookup may follow links:
@@ -49,7 +49,7 @@ def folders(model: Path | None, chosen: Any = None, *, noun: str, option: str) -
     """Returns the folders of a model's files: that of its path, and that of the file to which the path links.
 
     model: its path, if it has one. chosen: a folder that is searched in place of these. noun, option: see `Folders`.
-    Raises PathError where `chosen` is not a folder, SignatureError where it is not a path.
+    Raises PathError if `chosen` is not a folder, SignatureError if it is not a path.
     """
     beside = () if model is None else tuple(dict.fromkeys((model.parent.resolve(), model.resolve().parent)))
     if chosen is None:
@@ -105,7 +105,7 @@ def find_data(
     offset: str | None = None,
     length: str | None = None,
 ) -> FileRange:
-    """Returns the bytes of a tensor in a file beside the model.
+    """Returns the bytes of a tensor in a file next to the model.
 
     tensor: its name. location: the path of the file, relative to a folder of the model. offset, length: the texts in
     the model; by default, 0 and the size of the tensor.
@@ -124,7 +124,7 @@ def find_data(
 
 
 def find_file(subject: str, what: str, location: str, folders: Folders) -> SafeFile:
-    """Finds a file beside a model. location: its path, relative to a folder of the model. subject, what: for messages,
+    """Finds a file next to a model. location: its path, relative to a folder of the model. subject, what: for messages,
     now and when it is read.
 
     Raises ModelError if there is no such file, or if it may not be read.

@@ -202,7 +202,7 @@ class SchemaOperator(SignatureOperator, Generic[S]):
     def output_types(self, node: Any, inputs: Sequence[np.dtype | None]) -> list[np.dtype | None]:
         """The element types of a node's outputs according to the schema; for sequences, those of their tensors.
 
-        inputs: those of the inputs; None for an omitted or unknown one. None where the schema does not determine it.
+        inputs: those of the inputs; None for an omitted or unknown one. None if the schema does not determine it.
         """
         schema = self.schema
         typed = [(formal_of(schema.inputs, i).kind, dtype) for i, dtype in enumerate(inputs) if dtype is not None]

@@ -92,7 +92,7 @@ class SignatureOperator:
 
     @property
     def bounded(self) -> bool:
-        """False: see `jaxops.graph.bounded_sizes`."""
+        """False: see `jaxops.graph.bounds`."""
         return False
 
     def sizes_result(self, position: int) -> bool:

@@ -38,8 +38,8 @@ def with_blocks(graph: Graph) -> Graph:
     """Returns the graph with the block of each node.
 
     Modules whose paths differ only in their last number form a family. They are blocks if two successive ones have the
-    same operators or, but for a few, weights of the same shapes; of nested families, the outermost one counts. Raises
-    ArgumentError if there are no blocks.
+    same operators or, except for a few, weights of the same shapes; of nested families, the outermost one counts.
+    Raises ArgumentError if there are no blocks.
     """
     paths = [tuple(node.scope.split(".")) for node in graph.nodes]
     repeated = _repeated(graph, paths)
@@ -56,7 +56,7 @@ def with_blocks(graph: Graph) -> Graph:
 
 
 def _family(path: _Path) -> _Path | None:
-    """Returns the path of a module without the number at its end; None where no number is there."""
+    """Returns the path of a module without the number at its end; None if no number is there."""
     stem, count = _NUMBER.subn("", path[-1])
     return (*path[:-1], stem) if count else None
 

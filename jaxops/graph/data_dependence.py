@@ -7,7 +7,7 @@ The cut at an If whose branches differ in sizes, or at a Loop whose state grows,
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxops.graph.bounded_sizes import BoundedInput
+from jaxops.graph.bounds import BoundedInput
 from jaxops.graph.nodes import Graph, Node
 from jaxops.signature import SHAPE_ONLY, STATIC
 

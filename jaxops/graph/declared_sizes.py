@@ -5,7 +5,7 @@ import dataclasses
 import keyword
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,11 @@ def named(values: Sequence[Value]) -> tuple[Value, ...]:
         used.add(symbol)
         return symbol
 
+    return _renamed(values, name)
+
+
+def _renamed(values: Sequence[Value], name: Callable[[Value, int, Any], Any]) -> tuple[Value, ...]:
+    """The inputs, with `name(value, axis, size)` for each size."""
     return tuple(
         value
         if value.shape is None
@@ -66,12 +71,7 @@ def separated(graph: Graph, values: Sequence[Value], chosen: Iterable[str]) -> t
         apart = meets[first.setdefault(size, value.name)] != meets[value.name]
         return own if own in chosen or (apart and size not in together) else size
 
-    return tuple(
-        value
-        if value.shape is None
-        else dataclasses.replace(value, shape=tuple(name(value, i, size) for i, size in enumerate(value.shape)))
-        for value in values
-    )
+    return _renamed(values, name)
 
 
 def _meeting(graph: Graph) -> dict[str, str]:

@@ -23,7 +23,7 @@ from jaxops.errors import (
     describe,
     symbols_in,
 )
-from jaxops.graph.bounded_sizes import COUNTED_SIZES, outputs_of
+from jaxops.graph.bounds import COUNTED_SIZES, outputs_of
 from jaxops.graph.nodes import Graph, Node
 from jaxops.jax_internals import first_line, question
 from jaxops.memory import bounded_operands, bounded_results, bounded_together
@@ -58,8 +58,8 @@ SIZE_CONSTRAINTS: ContextVar[ConstraintSearch | None] = ContextVar("SIZE_CONSTRA
 # which calls the next one twice, there are 2^30.
 _MOST_CALLED = 1 << 16
 # The number of nodes in a section of a long graph; each section is a function. XLA:CPU fuses any number of elementwise
-# operations, and recurses through a fusion: a chain of 16,000 additions takes more than a minute to compile, one of
-# 40,000 ends the process.
+# operations, and recurses through a fusion: compiling a chain of 16,000 additions takes very long, one of 40,000 ends
+# the process.
 _FUSED = 2500
 # Upper bound on inlined function nodes, per node of the graph.
 PER_NODE = 64
@@ -159,7 +159,7 @@ def _as_function(graph: Graph, first: int, last: int, local: dict[str, Any], wal
 
     # In one function, XLA:CPU would merge the recomputation with the first computation, and keep the results after all.
     # But it changes convolutions to their fast layout in the main function only, so blocks with convolutions are
-    # inlined: otherwise a training step of ResNet-50 would take 20 times as long.
+    # inlined: otherwise a training step of ResNet-50 would take many times as long.
     inlined = is_block and any(map(_is_dense_convolution, graph.nodes[first:last]))
     with set_xla_metadata(inlineable=None if inlined else "false"):
         local.update(unwrap(jax.jit(jax.checkpoint(section) if is_block else section)()))

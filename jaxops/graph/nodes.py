@@ -26,7 +26,7 @@ def is_module_path(path: str) -> bool:
 class Tensor:
     """A constant of the model, which is read from the file when it is needed.
 
-    part: reads the elements at a slice of each axis; None where the file does not allow reading parts.
+    part: reads the elements at a slice of each axis; None if the file does not allow reading parts.
     """
 
     dtype: np.dtype
@@ -66,7 +66,7 @@ class Node:
 
     operator: Any
     name: str
-    inputs: tuple[str, ...]  # '' where an optional input is left out
+    inputs: tuple[str, ...]  # '' if an optional input is left out
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
     body: "Graph | None" = None  # the graph that defines the operator, such as the body of a function
@@ -118,7 +118,7 @@ class Node:
             yield self.body
 
     def with_nested(self, rewrite: Callable[["Graph"], "Graph"]) -> "Node":
-        """The node with rewritten subgraphs and body; the node itself where all stay the same."""
+        """The node with rewritten subgraphs and body; the node itself if all stay the same."""
         subgraphs = {name: rewrite(graph) for name, graph in self.subgraphs.items()}
         body = None if self.body is None else rewrite(self.body)
         if body is self.body and all(graph is self.subgraphs[name] for name, graph in subgraphs.items()):

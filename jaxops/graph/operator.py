@@ -94,7 +94,7 @@ class Operator(Protocol):
         ...
 
     def output_types(self, node: "Node", inputs: Sequence[np.dtype | None]) -> Sequence[np.dtype | None]:
-        """The element type of each output of a node, given those of its inputs; None where it is unknown."""
+        """The element type of each output of a node, given those of its inputs; None if it is unknown."""
         ...
 
     def body(self, node: "Node", inputs: Sequence[Any]) -> "Graph | None":

@@ -43,7 +43,7 @@ Needs = dict[str, Need]
 class StaticInputs:
     """The names that must be static in each graph of a model, in subgraphs and bodies too.
 
-    branches: True if conditions must be static as well, even where both branches could be compiled.
+    branches: True if conditions must be static as well, even if both branches could be compiled.
     """
 
     branches: bool = False
@@ -145,7 +145,7 @@ def _is_number(value: Value) -> bool:
 
 
 def reason(value: Value, needed: Mapping[str, Need]) -> str:
-    """Returns the reason why an input must be static; empty where it need not be.
+    """Returns the reason why an input must be static; empty if it need not be.
 
     An input with more than one axis is data, even if sizes are computed from it, and need not be static; so is a mask.
     """

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxops.static import Primitive, ad, batching, mlir
+from jaxops.jax_internals import Primitive, ad, batching, mlir
 
 Map = Callable[[Any, Any], Any]
 

@@ -18,12 +18,9 @@ import jax
 from jax import lax
 from jax.sharding import AbstractMesh, get_abstract_mesh, use_abstract_mesh
 
-from jaxops.kernels.target import Target, this_machine
-from jaxops.number_checks import checks_numbers
-from jaxops.static import (
+from jaxops.jax_internals import (
     Primitive,
     ShapedArray,
-    Sizes,
     ad,
     batching,
     enable_x64,
@@ -32,8 +29,10 @@ from jaxops.static import (
     mlir,
     partial_eval,
     unmapped_aval,
-    varying,
 )
+from jaxops.kernels.target import Target, this_machine
+from jaxops.number_checks import checks_numbers
+from jaxops.static import Sizes, varying
 
 # A function of arrays that returns a list of arrays.
 Form = Callable[..., list[Any]]

@@ -6,16 +6,16 @@ import jax
 from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
 
+from jaxops.jax_internals import Primitive, mlir
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
-from jaxops.static import Primitive, mlir
 
 
 def stored(x: jax.Array) -> jax.Array:
     """Returns the value as an array in memory: XLA:CPU cannot fuse its computation into the loops that read it.
 
-    A sum would be computed again for each window that reads it: SqueezeNet, whose first convolution is followed by a
-    pool, 11 → 3 ms.
+    A sum would be computed again for each window that reads it, as in SqueezeNet, whose first convolution is followed
+    by a pool.
     """
     return _STORED.bind(x)
 
@@ -23,9 +23,9 @@ def stored(x: jax.Array) -> jax.Array:
 def stored_in_order(x: jax.Array) -> jax.Array:
     """Returns transposed weights as an array in memory whose last axis is adjacent.
 
-    A loop would read them one by one, at distant addresses: 5×5, 120 channels at 28×28 344 → 86 µs. XLA of JAX 0.12
-    stores a matrix in the order that its elements had before they were transposed, so it stores a vector. A larger
-    array is not worth that: the loop that computes it would divide each index (EfficientNet 16 → 19 ms).
+    A loop would read them one by one, at distant addresses. XLA of JAX 0.12 stores a matrix in the order that its
+    elements had before they were transposed, so it stores a vector. A larger array is not worth that: the loop that
+    computes it would divide each index.
     """
     return lax.reshape(stored(lax.reshape(x, (x.size,))), x.shape)
 
@@ -55,8 +55,8 @@ def stored_value(x: Any) -> Any:
 def stored_gate(x: Any) -> Any:
     """Stores a gate of a recurrent layer in memory, in specialized programs on a CPU whose weights are not prepared.
 
-    Without `compiler.xla_options` LLVM does not vectorize a loop with several exponentials. Eight sequences and 256
-    hidden neurons, µs a step on one core: LSTM 70 → 58, GRU 61 → 33.
+    Without `compiler.xla_options` LLVM does not vectorize a loop with several exponentials, such as that of an LSTM or
+    a GRU.
     """
     return _stored_gate(x)
 

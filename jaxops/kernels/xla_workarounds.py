@@ -7,9 +7,9 @@ import numpy as np
 from jax import lax
 
 from jaxops.dtypes import accumulation_type, is_float
+from jaxops.jax_internals import enable_x64
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
-from jaxops.static import enable_x64
 
 
 def least(dtype: Any) -> Any:
@@ -127,8 +127,8 @@ def with_nans(extremes: Any, x: Any, add: Callable[[Any], Any]) -> Any:
     maximum and minimum drop NaNs. Its sums keep them, and a sum of squares is NaN only for a NaN, since squares of
     infinities do not cancel. Squares of 16-bit types are computed in float32, where sums are fast; those of 8-bit types
     without infinities would overflow to NaN. A program that is compiled here, and the program that prepares its
-    weights, do not use YNNPACK for reductions (`compiler.xla_options`), and XLA's own keep NaNs: without these sums,
-    int8 BERT-base takes 0.9 of the time.
+    weights, do not use YNNPACK for reductions (`compiler.xla_options`), and XLA's own keep NaNs: these programs need no
+    such sums, which take time.
     """
     if not is_float(x.dtype):
         return extremes

@@ -18,9 +18,9 @@ from onnx import helper
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType
 
 from jaxops.errors import ArgumentError, amount
+from jaxops.jax_internals import enable_x64
 from jaxops.model import Model
 from jaxops.onnx.loading import load
-from jaxops.static import enable_x64
 
 
 class JaxopsRep(BackendRep):

@@ -129,7 +129,7 @@ def _check_types(node: Node, types: dict[str, np.dtype]) -> None:
     if all(dtype is not None or not name for name, dtype in zip(node.inputs, known, strict=True)):
         operator.check([None if dtype is None else _Typed(dtype) for dtype in known])
     schema = operator.schema
-    # Where the schema leaves the type of an output open, `output_types` gives the likely one, which does not do here.
+    # If the schema leaves the type of an output open, `output_types` gives the likely one, which does not do here.
     certain = {formal_of(schema.inputs, k).kind for k, dtype in enumerate(known) if dtype is not None}
     stated = bool(list(schema.stated_types(node.attributes)))
     outputs = zip(node.outputs, schema.outputs, operator.output_types(node, known), strict=False)

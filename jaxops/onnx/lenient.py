@@ -86,7 +86,7 @@ class TolerantOperator(Operator):
     def exact(
         self, inputs: Sequence[Any], attributes: Mapping[str, Any], n_outputs: int
     ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """A scalar becomes 1-D and int32 becomes int64 where the version asks for that.
+        """A scalar becomes 1-D and int32 becomes int64 if the version asks for that.
 
         A Split with neither lengths nor `num_outputs` gives an equal piece for each output.
         """
@@ -126,7 +126,7 @@ def _pieces(data: Any, attributes: Mapping[str, Any], n_outputs: int) -> int:
 
 @functools.cache
 def tolerant(op_type: str, domain: str, opset: int) -> TolerantOperator:
-    """The operator that a file means. Raises UnsupportedError, which says why there is none."""
+    """The operator that a file means. Raises UnsupportedError with the reason if there is none."""
     since_versions = versions(op_type, domain)
     if domain == "" and op_type in _EARLY and 0 < opset < since_versions[0]:
         opset = since_versions[0]

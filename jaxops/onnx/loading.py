@@ -23,8 +23,8 @@ def load(model: Readable, *, external_data: str | os.PathLike[str] | None = None
 
     model: the path of a file, a file opened as binary, its bytes, an onnx.ModelProto, or the torch.onnx.ONNXProgram
     that `torch.onnx.export(…, dynamo=True)` returns.
-    external_data: the folder with the files of weights. By default, they are beside the model, or beside the file that
-    its path is a link to.
+    external_data: the folder with the files of weights. By default, they are next to the model, or next to the file
+    that its path is a link to.
 
     {options}
 

@@ -1,6 +1,6 @@
 """The schemas of com.microsoft, which no package publishes.
 
-`contrib.json` holds what onnxruntime's own registry says (names, types, defaults: facts, no text);
+`contrib.json` holds what onnxruntime's own registry has (names, types, defaults: facts, no text);
 `python tests/onnx/test_microsoft_schemas.py` writes it anew. The schemas are not registered with onnx, so that other
 users of onnx in the process see only the standard.
 """

@@ -1,6 +1,6 @@
 """The function that computes an operator at a version.
 
-The schema says names, types, defaults and permitted element types. The function comes by name from the module of the
+The schema has names, types, defaults and permitted element types. The function comes by name from the module of the
 domain, or from an adapter in `jaxops.onnx.versions`: the newest one whose `since` is not above the model's opset.
 """
 

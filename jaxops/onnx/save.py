@@ -40,10 +40,10 @@ def save(
 ) -> None:
     """Writes `proto`, which it changes, with other weights.
 
-    folders: where the external data of `proto` is. graph: the model's, which says where each weight belongs. weights:
+    folders: where the external data of `proto` is. graph: the model's, with the place of each weight. weights:
     by name, of any type. dtypes: their types in the file. original: the weights of the file that are known.
 
-    If the original has external data, or the weights exceed 2 GB, large tensors go to a second file beside the first.
+    If the original has external data, or the weights exceed 2 GB, large tensors go to a second file next to the first.
     Its name has a digest of its contents, so that a model that is replaced keeps its own data until the new model has
     its name; after that, the old data are removed, if `save` wrote them.
     Raises UnsupportedError for a changed weight that the file has no place for, PathError for a path where something
@@ -101,7 +101,7 @@ def _locations(proto: ModelProto) -> set[str]:
 
 
 class _Store:
-    """The file beside the model that its large tensors go to.
+    """The file next to the model that its large tensors go to.
 
     tensors: those that were put there. digest: of the contents so far.
     """
@@ -111,7 +111,7 @@ class _Store:
         self.tensors, self.digest = list[TensorProto](), hashlib.blake2b(digest_size=_DIGEST)
 
     def put(self, tensor: TensorProto, data: bytes) -> None:
-        """Writes the data of a tensor; the tensor says where they are, but for the name of the file."""
+        """Writes the data of a tensor; the tensor gets their position, but not the name of the file."""
         self._write(b"\0" * (-self.file.tell() % _PAGE))
         tensor.raw_data = b""  # `set_external_data` asks for this field
         set_external_data(tensor, "", self.file.tell(), len(data))

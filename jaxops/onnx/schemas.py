@@ -24,7 +24,7 @@ from jaxops.static import FromSizes
 
 @functools.cache
 def _history(op_type: str, domain: str) -> dict[int, Any]:
-    """Returns version → schema in ascending order; asks for one at a time, since all of them take 20 ms."""
+    """Returns version → schema in ascending order; asks for one at a time, since asking for all of them is slow."""
     if domain == microsoft_schemas.DOMAIN:
         return {schema.since_version: schema for schema in microsoft_schemas.schemas() if schema.name == op_type}
     schemas: list[Any] = []
@@ -60,7 +60,7 @@ def newest_opset(domain: str = "") -> int:
 
 
 def find_schema(op_type: str, domain: str, opset: int) -> "OnnxSchema":
-    """The schema of the newest version not above `opset`. Raises UnsupportedError, which says why there is none."""
+    """The schema of the newest version not above `opset`. Raises UnsupportedError with the reason if there is none."""
     newest = newest_opset(domain)
     if not newest:
         domains = sorted({schema.domain or "ai.onnx" for schema in _all_schemas() if schema.name == op_type})

@@ -13,7 +13,7 @@ class OperatorName:
 
     name: str
     domain: str = ""
-    overload: str = ""  # tells functions of the model apart that have one name
+    overload: str = ""  # distinguishes functions of the model that have one name
 
 
 @dataclass(frozen=True)

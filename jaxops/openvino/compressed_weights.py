@@ -32,15 +32,7 @@ from jaxops.openvino.constant_forms import (
 )
 from jaxops.openvino.open import PackedTensor
 from jaxops.openvino.registry import Operator
-from jaxops.ops import microsoft
-from jaxops.signature import ElementType, operator
-from jaxops.static import Array
-
-
-@operator(kind="form")
-def look_up(codes: Array, table: Array, *, to: ElementType) -> Array:
-    """Returns the numbers of a table at these codes. It runs at each call, as codes take less memory."""
-    return ops.cast(ops.gather(table, ops.cast(codes, to=np.int32)), to=to)
+from jaxops.ops import microsoft, openvino
 
 
 class WeightOperator(SignatureOperator):
@@ -52,7 +44,7 @@ class WeightOperator(SignatureOperator):
         return [next(named, inputs[0])]
 
 
-_LOOK_UP = WeightOperator("Gather", look_up)
+_LOOK_UP = WeightOperator("Gather", openvino.look_up)
 _DEQUANTIZE = WeightOperator("Multiply", ops.dequantize_linear)
 _BLOCK_PRODUCT = WeightOperator("MatMul", microsoft.matmul_nbits)
 _NF4_PRODUCT = WeightOperator("MatMul", microsoft.matmul_bnb4)

@@ -85,7 +85,7 @@ class Repeated(Form):
         return np.broadcast_to(self.original.load(), self.scale_sizes).reshape(self.sizes)
 
     def in_file(self, values: np.ndarray) -> np.ndarray:
-        """Returns the numbers of the file. Raises UnsupportedError if they differ where the file has one number."""
+        """Returns the numbers of the file. Raises UnsupportedError if they differ, but the file has one number."""
         repeated = values.reshape(self.scale_sizes)
         shape = (*(1,) * (len(self.scale_sizes) - len(self.original.shape)), *self.original.shape)
         first = repeated[tuple(slice(0, 1) if size == 1 else slice(None) for size in shape)]

@@ -116,7 +116,7 @@ def open_ir(model: Readable, weights: str | os.PathLike[str] | bytes | None = No
     """Reads the XML of an IR.
 
     model: the path of the XML, its bytes, or an openvino.Model. weights: the path of the `.bin`, or its bytes; by
-    default it lies beside the path of the XML, under the same name.
+    default it lies next to the path of the XML, under the same name.
     Raises PathError, a FileNotFoundError; ModelError for a file that is damaged or not an IR; SignatureError for any
     other object.
     """

@@ -1,4 +1,4 @@
-"""Turns the bodies of layers into subgraphs of nodes. A body reads outer values by their names, as its port map says.
+"""Turns the bodies of layers into subgraphs of nodes. A body reads outer values by their names, as in its port map.
 
 If becomes a node with two graphs without inputs. Loop and TensorIterator become ONNX's Loop, whose body gets the number
 of the iteration, a condition and the state. The body slices a sliced value by that number. Slices to be joined are

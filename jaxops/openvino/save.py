@@ -42,14 +42,14 @@ def save(
     sizes: Collection[str],
     ways_back: Mapping[str, Callable[[np.ndarray], np.ndarray]],
 ) -> None:
-    """Writes an IR with other weights: its XML, and a `.bin` of the same name beside it.
+    """Writes an IR with other weights: its XML, and a `.bin` of the same name next to it.
 
-    text: the XML of `opened`. graph: the model's, which says where each weight belongs. weights: by name, of any type.
+    text: the XML of `opened`. graph: the model's, with the place of each weight. weights: by name, of any type.
     dtypes: their types in the model. original: the weights of the file that are known. sizes: as `read` takes them.
     ways_back: by name, for a constant in another form, turns its values into the numbers of the file.
 
     Existing files are replaced at the very end, the `.bin` first. Their names are fixed, so if the process ends between
-    the two, the old XML stands beside the new `.bin`.
+    the two, the old XML stands next to the new `.bin`.
     Raises ArgumentError for a path that does not end in .xml, UnsupportedError for a changed weight that the file has
     no place for, PathError for a path where something other than a regular file is.
     """
@@ -59,7 +59,7 @@ def save(
         )
     edited = _Edited(opened, _tree(text))
     _Places(edited, opened, graph, weights, dtypes, original, sizes, ways_back).write()
-    # OpenVINO looks for the `.bin` beside the path that it is given, also if that is a link.
+    # OpenVINO looks for the `.bin` next to the path that it is given, also if that is a link.
     text_file, data_file = target(path, "save"), target(Path(path).with_suffix(".bin"), "save")
     with unfinished(text_file) as texts_beside, unfinished(data_file) as data_beside:
         xml, data = texts_beside / "model.xml", data_beside / "model.bin"

@@ -1,6 +1,6 @@
 """Runs models under Auto axes on a mesh with Explicit axes, JAX's default; the results get Explicit shardings again.
 
-With Explicit axes, JAX infers the sharding of each result from the operands, and raises an error where it cannot (a
+With Explicit axes, JAX infers the sharding of each result from the operands, and raises an error if it cannot (a
 reshape that joins a sharded axis, a gather from one). With Auto axes, the compiler always finds a sharding. So models
 run as if the mesh had Auto axes, and `_spec` chooses the shardings of the results only.
 """
@@ -35,7 +35,7 @@ def under_auto_axes(run: Callable[..., _R], *arguments: Any, like: Any = None) -
 
 
 def any_on_mesh(values: Iterable[Any]) -> bool:
-    """Tells whether one of these values is an array on a mesh."""
+    """Returns True if one of these values is an array on a mesh."""
     return any(map(_on_mesh, values))
 
 

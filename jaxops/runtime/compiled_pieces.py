@@ -36,7 +36,7 @@ from jaxops.runtime.specialized_calls import SpecializedCalls
 from jaxops.signature import SHAPE_ONLY
 from jaxops.static import CUTTABLE, UNKNOWN, StaticValue, Tracer, tracing
 
-# NumPy computes a node behind a cut if its operands have at most this many elements; more are worth compiling.
+# NumPy computes a node after a cut if its operands have at most this many elements; more are worth compiling.
 _MANY = 1 << 20
 _Scope = ChainMap[str, Any]
 
@@ -127,7 +127,7 @@ class GraphRunner:
         rng: Any,
         outer: _Scope | None = None,
     ) -> list[Any]:
-        """Returns the outputs of a subgraph or function that runs behind a cut. outer: values that it may capture."""
+        """Returns the outputs of a subgraph or function that runs after a cut. outer: values that it may capture."""
         local = dict(operands)
         if outer is not None:
             # The number of an iteration is data: if it were static, the body would be compiled for each iteration.
@@ -165,7 +165,7 @@ class GraphRunner:
     def _compiled_from(
         self, graph: Graph, start: int, operands: Mapping[str, Any], params: Mapping[str, Any], rng: Any
     ) -> tuple[int, dict[str, Any]]:
-        """Runs a piece behind a cut; returns the index of the node where it ends, and the values that it computed."""
+        """Runs a piece after a cut; returns the index of the node where it ends, and the values that it computed."""
         plan = self._rounding.plan(graph, start, operands, params)
         if plan is None:
             stop, values = self.compiled(graph, start, len(graph.nodes), True, params, operands, rng)
@@ -256,12 +256,12 @@ def _forget(graph: Graph, start: int, stop: int, local: dict[str, Any]) -> None:
 
 
 def _may_need_data(node: Node, error: Exception) -> bool:
-    """Tells whether a node that raised may succeed with known operands: it needs a value, or has an inner graph."""
+    """Returns True if a node that raised may succeed with known operands: it needs a value, or has an inner graph."""
     return isinstance(error, UNKNOWN) or bool(node.subgraphs or node.body)
 
 
 def _is_light(node: Node, scope: _Scope) -> bool:
-    """Tells whether NumPy computes a node in less time than compiling it would take."""
+    """Returns True if NumPy computes a node in less time than compiling it would take."""
     if not node.operator.foldable or node.operator.bounded or node.body:
         return False
     read = [scope[name] for k, name in enumerate(node.inputs) if name and node.operator.mark(k) != SHAPE_ONLY]

@@ -18,14 +18,15 @@ from jaxops.compiler.padded.values import Capacity
 from jaxops.compiler.primitives import symbolic_sizes
 from jaxops.dtypes import as_traced
 from jaxops.errors import JaxopsError, UnboundedError, UnsupportedError, symbols_in
-from jaxops.graph.bounded_sizes import COUNTED_SIZES
+from jaxops.graph.bounds import COUNTED_SIZES
 from jaxops.graph.interpreter import SIZE_CONSTRAINTS, run_graph, run_node, unwrap
 from jaxops.graph.nodes import Graph, Node
+from jaxops.jax_internals import jaxpr_as_fun
 from jaxops.lazy_sequences import SplitSequence
 from jaxops.runtime.counted_assumptions import Assumptions
 from jaxops.runtime.counted_symbols import CountedSymbols
 from jaxops.runtime.host_data import Data
-from jaxops.static import StaticValue, Undecided, is_symbolic, jaxpr_as_fun, tracing
+from jaxops.static import StaticValue, Undecided, is_symbolic, tracing
 
 
 class PaddingError(UnsupportedError):

@@ -14,9 +14,9 @@ from jaxops.compiler.primitives import symbolic_sizes
 from jaxops.dtypes import as_traced
 from jaxops.errors import JaxopsError, StaticError, UnboundedError, UnsupportedError, symbols_in
 from jaxops.graph.nodes import Node
-from jaxops.jax_internals import bounded_by, bounds_of, evaluated
+from jaxops.jax_internals import bounded_by, bounds_of, evaluated, get_opaque_trace_state
 from jaxops.signature import SHAPE_ONLY
-from jaxops.static import Undecided, get_opaque_trace_state, is_symbolic, static_array, symbolic_shape
+from jaxops.static import Undecided, is_symbolic, static_array, symbolic_shape
 from jaxops.symbolic import numbers_of
 
 # A size with symbols of an export is tried for these numbers.
@@ -24,7 +24,7 @@ _SAMPLES = (1, 2, 3, 7, 16, 50, 1000)
 
 
 class Made(NamedTuple):
-    """A result of data-dependent size. error: what to raise where it must have a bound; None if it has one.
+    """A result of data-dependent size. error: what to raise if it must have a bound; None if it has one.
 
     label: of the operator. operator, inputs, attributes: of the node that makes it; None for one that leaves a branch
     or a loop.
@@ -72,7 +72,7 @@ class CountedSymbols:
     def outputs(
         self, node: Node, inputs: Sequence[Any], attributes: Mapping[str, Any], call: Callable[..., Sequence[Any]]
     ) -> Sequence[Any]:
-        """As of `jaxops.graph.bounded_sizes.CountedSizes`."""
+        """As of `jaxops.graph.bounds.CountedSizes`."""
         known = [self._symbolic(x) for x in inputs]
         try:
             outputs = call(inputs)
@@ -104,7 +104,7 @@ class CountedSymbols:
         self._numbers.append((x, np.full(x.shape, symbol, object)))
 
     def from_input(self, node: str, x: Any, most: int, label: str = "an input") -> Any:
-        """As of `jaxops.graph.bounded_sizes.CountedSizes`."""
+        """As of `jaxops.graph.bounds.CountedSizes`."""
         if isinstance(x, jax.Array) and x.size == 1 and np.issubdtype(x.dtype, np.integer):
             x = limited(x, most)
             self._number(node, label, x, most)
@@ -128,7 +128,7 @@ class CountedSymbols:
         return static_array(np.array(other, object).reshape(sizes.shape))
 
     def _counts(self, node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
-        """Tells whether a node counts the true elements of a mask: the sum of a Cast, as PyTorch writes it."""
+        """Returns True if a node counts the true elements of a mask: the sum of a Cast, as PyTorch writes it."""
         if node.operator.name not in ("Cast", "ReduceSum"):
             return False
         x, y = inputs[0], outputs[0]
@@ -145,7 +145,7 @@ class CountedSymbols:
         call: Callable[..., Sequence[Any]],
         error: UnboundedError | None = None,
     ) -> Sequence[Any]:
-        """As of `jaxops.graph.bounded_sizes.CountedSizes`."""
+        """As of `jaxops.graph.bounds.CountedSizes`."""
         size = operator.traits.data_size
         if error is None:
             most = attributes["size"]
@@ -190,7 +190,7 @@ class CountedSymbols:
         return symbol
 
     def border(self, node: Node) -> "Border":
-        """As of `jaxops.graph.bounded_sizes.CountedSizes`."""
+        """As of `jaxops.graph.bounds.CountedSizes`."""
         return Border(self, node)
 
     def room(self, size: Any) -> int:
@@ -201,7 +201,7 @@ class CountedSymbols:
         """Returns the largest numbers of those sizes in a closed jaxpr that are larger for fewer elements, as that of
         the rest of an axis is.
 
-        Raises UnsupportedError where symbols of the program around this one are in such a size.
+        Raises UnsupportedError if symbols of the program around this one are in such a size.
         """
         rooms = dict[Any, int]()
         for size in symbolic_sizes(program.jaxpr):
@@ -245,7 +245,7 @@ def _at(most: Any, number: int) -> int:
 
 
 class Border:
-    """The border around the subgraphs of a node; see `jaxops.graph.bounded_sizes.Border`.
+    """The border around the subgraphs of a node; see `jaxops.graph.bounds.Border`.
 
     A size that is made inside has no meaning outside. So an array of such a size leaves with its padding, and gets a
     new symbol. A branch hands out the true sizes as well. Those of each iteration of a loop are not known outside.

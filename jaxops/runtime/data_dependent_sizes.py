@@ -1,6 +1,6 @@
 """Rounds up sizes that depend on data, so that few programs serve all of them.
 
-A piece behind a cut is compiled for exact sizes at first. Once a size has differed between two calls, the piece is
+A piece after a cut is compiled for exact sizes at first. Once a size has differed between two calls, the piece is
 traced with a symbol for this size, up to the first node that needs the number. It then runs on arrays that are padded
 to the next power of two, and its results are cropped. An operation that combines rows, such as a sum, leaves the
 surplus rows out (`jaxops.compiler.padded.interpreter`).
@@ -71,7 +71,7 @@ class Plan:
 
     @cached_property
     def mixes(self) -> bool:
-        """Tells whether the call runs the program that combines rows.
+        """Returns True if the call runs the program that combines rows.
 
         It does not if there are no rows, or if a rounded size is smaller than the true one, such as 9 - n.
         """
@@ -306,7 +306,7 @@ def _outputs(
 
 
 def _has_rules(program: Any, symbols: Sequence[str]) -> bool:
-    """Tells whether a program can run on padded arrays."""
+    """Returns True if a program can run on padded arrays."""
     room = dict.fromkeys(symbols, _ROWS)
     true = {name: jax.ShapeDtypeStruct((), canonical(np.int64)) for name in symbols}
     arrays = [

@@ -1,9 +1,9 @@
 """A folder of compiled programs, so that a later process need not trace, lower and compile them again.
 
-JAX's persistent compilation cache finds a program after it was traced and lowered, which takes two thirds of the time
-of such a start. So the programs of `model(…)`, and how their weights are prepared, have files of their own. Their key
-is known before tracing: the nodes of the model, the types of its inputs and parameters, the code of this package, the
-settings of JAX, and the processor. All other programs go into JAX's cache.
+JAX's persistent compilation cache finds a program after it was traced and lowered, which takes most of the time of such
+a start. So the programs of `model(…)`, and how their weights are prepared, have files of their own. Their key is known
+before tracing: the nodes of the model, the types of its inputs and parameters, the code of this package, the settings
+of JAX, and the processor. All other programs go into JAX's cache.
 
 A file that is damaged, belongs to another key, or cannot be read costs a compilation, a line of the logger "jaxops",
 and is replaced; it is never an error.
@@ -36,8 +36,8 @@ from jaxops.errors import ArgumentError
 from jaxops.file_replacement import replacing
 from jaxops.graph.nodes import Graph
 from jaxops.host import cores, processor_features
+from jaxops.jax_internals import JaxRuntimeError
 from jaxops.runtime.model_pytree import graph_texts
-from jaxops.static import JaxRuntimeError
 
 _LOGGER = logging.getLogger("jaxops")
 _SIZE = 20  # bytes of a checksum
@@ -105,7 +105,7 @@ class DiskCache:
     folder: Path
 
     def entry(self, graph: Graph, start: int, end: int, cut: bool, inputs: Any, *settings: Any) -> "DiskEntry | None":
-        """Returns the entry for a program; its key has all arguments. Returns None where programs are not stored.
+        """Returns the entry for a program; its key has all arguments. Returns None if programs are not stored.
 
         They are stored for one CPU device, if the features of its processor are known, and if JAX does not look for
         NaNs, which a stored program would not do.
@@ -162,7 +162,7 @@ class DiskEntry:
         return prepare, read, jax.tree.structure(results), wait
 
     def write(self, specialized: Specialized, tree: Any, lowered: Any) -> Any:
-        """Compiles the program and writes it; returns None where it cannot be written. tree: of its results.
+        """Compiles the program and writes it; returns None if it cannot be written. tree: of its results.
 
         It cannot be written if the model is cut into pieces, if XLA prepares its weights, or if it calls functions
         whose addresses JAX inserts when it lowers the program, such as those of LAPACK.

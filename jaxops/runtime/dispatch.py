@@ -20,7 +20,7 @@ from jaxops.compiler.part_of_program import as_one_operation, may_be_one_operati
 from jaxops.errors import TooLargeError
 from jaxops.graph.interpreter import check_called, is_long, unwrap
 from jaxops.graph.nodes import Graph
-from jaxops.jax_internals import is_out_of_memory
+from jaxops.jax_internals import JaxRuntimeError, is_out_of_memory
 from jaxops.lazy_array import named_arrays
 from jaxops.memory import LIMIT
 from jaxops.number_checks import checks_numbers
@@ -34,7 +34,7 @@ from jaxops.runtime.gathered_params import gathered
 from jaxops.runtime.repeated_calls import CallCache
 from jaxops.runtime.specialized_calls import ReadsTracers
 from jaxops.runtime.x64 import in_64_bits, is_on, x64_on
-from jaxops.static import UNKNOWN, JaxRuntimeError, StaticValue, Tracer, is_concrete, tracing
+from jaxops.static import UNKNOWN, StaticValue, Tracer, is_concrete, tracing
 
 
 @dataclass(frozen=True, eq=False)

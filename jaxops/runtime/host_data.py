@@ -1,4 +1,4 @@
-"""Values behind a cut: data and static values, both as NumPy arrays, and JAX arrays."""
+"""Values after a cut: data and static values, both as NumPy arrays, and JAX arrays."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

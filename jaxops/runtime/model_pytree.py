@@ -25,7 +25,8 @@ _SHOWN = 10
 def graph_texts(content: Callable[[Any], bytes]) -> Callable[[Any], str]:
     """Returns a function that returns the text of a value: that of its fields for nodes and graphs, or else a digest.
 
-    content: the bytes of a value, for the digest. The function is for values of one model, which it tells by identity.
+    content: the bytes of a value, for the digest. The function is for values of one model, which it distinguishes by
+    identity.
     """
     digests: dict[int, str] = {}
 

@@ -15,13 +15,13 @@ from jax.sharding import NamedSharding
 from jaxops.dtypes import as_canonical, as_traced, canonical, stand_in
 from jaxops.errors import DTypeError, JaxopsError, ShapeError, SignatureError, amount
 from jaxops.graph.nodes import Tensor
+from jaxops.jax_internals import enable_x64
 from jaxops.lazy_array import READERS, Unread
 from jaxops.progress import progress
 from jaxops.runtime.placement import placed
 from jaxops.runtime.repeated_calls import CallCache
 from jaxops.runtime.x64 import is_on, x64_on
 from jaxops.signature_errors import check_array, errors_of
-from jaxops.static import enable_x64
 
 
 class Weights:

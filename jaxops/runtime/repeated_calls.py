@@ -12,13 +12,14 @@ import numpy as np
 from jaxops.dtypes import as_canonical, canonical
 from jaxops.errors import OutOfRangeError, amount
 from jaxops.graph.nodes import Graph, Value
+from jaxops.jax_internals import JaxRuntimeError
 from jaxops.lazy_array import Unread, is_the_same
 from jaxops.number_checks import checks_numbers
 from jaxops.opaque import Deferred
 from jaxops.runtime.arguments import packer
 from jaxops.runtime.auto_axes import any_on_mesh
 from jaxops.runtime.recently_used import RecentlyUsed
-from jaxops.static import JaxRuntimeError, is_concrete, tracing
+from jaxops.static import is_concrete, tracing
 
 
 class SignatureChanged(Exception):
@@ -62,12 +63,12 @@ class CallCache:
 
     @cached_property
     def concrete(self) -> bool:
-        """Tells whether no parameter is traced."""
+        """Returns True if no parameter is traced."""
         return all(isinstance(x, Unread) or is_concrete(x) for x in self.params.values())
 
     @cached_property
     def on_mesh(self) -> bool:
-        """Tells whether a parameter is on a mesh."""
+        """Returns True if a parameter is on a mesh."""
         return any_on_mesh(self.params.values())
 
     def of(self, params: Mapping[str, Any]) -> "CallCache":
@@ -75,7 +76,7 @@ class CallCache:
         return self if self.has(params) else CallCache(dict(params))
 
     def has(self, params: Mapping[str, Any]) -> bool:
-        """Tells whether these are the parameters of the cache; some may have been read from the file since."""
+        """Returns True if these are the parameters of the cache; some may have been read from the file since."""
         if len(params) != len(self.params):
             return False
         if not all(map(operator.is_, params.values(), self.params.values())):
@@ -141,7 +142,7 @@ def _is_array(x: Any) -> bool:
 
 
 def _is_narrowed(x: Any, entered: Any) -> bool:
-    """Tells whether an input was converted by `as_canonical`."""
+    """Returns True if an input was converted by `as_canonical`."""
     return type(x) is type(entered) is np.ndarray and entered.dtype == canonical(x.dtype) != x.dtype
 
 

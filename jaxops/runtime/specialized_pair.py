@@ -142,7 +142,7 @@ def _type(x: Any) -> jax.ShapeDtypeStruct:
 
 
 def are_traced(values: Any) -> bool:
-    """Tells whether any array in a pytree is a tracer."""
+    """Returns True if any array in a pytree is a tracer."""
     return any(isinstance(x, Tracer) for x in jax.tree.leaves(values))
 
 

@@ -10,8 +10,9 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from jaxops.dtypes import as_traced, canonical, is_inexact, stand_in
+from jaxops.jax_internals import Primitive, batching, enable_x64, jaxpr_as_fun, mlir
 from jaxops.kernels.custom_transpose import linear
-from jaxops.static import Primitive, Tracer, batching, enable_x64, jaxpr_as_fun, mlir, tracing
+from jaxops.static import Tracer, tracing
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,7 +40,7 @@ def x64_on(needed: bool) -> contextlib.AbstractContextManager[Any]:
 
 
 def is_on() -> bool:
-    """Tells whether x64 is on here."""
+    """Returns True if x64 is on here."""
     return canonical(np.int64) == np.int64
 
 

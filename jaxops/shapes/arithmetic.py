@@ -21,7 +21,7 @@ def quotient(a: Dim, b: Dim) -> Dim:
 
 
 def floored(a: Dim, b: Dim) -> Dim:
-    """floor(a / b), in one form where JAX has several: (s - 2) // 2 + 1 is s // 2, s // 2 // 3 is s // 6, and
+    """floor(a / b), in one form if JAX has several: (s - 2) // 2 + 1 is s // 2, s // 2 // 3 is s // 6, and
     (1 - s) // 2 is -(s // 2)."""
     if not (is_symbolic(a) and isinstance(b, int)):
         return a // b
@@ -88,7 +88,7 @@ FUNCTIONS = {"floordiv": floored, "mod": remainder, "max": larger, "min": smalle
 def _in_one_form(size: Dim) -> Dim:
     """Returns a size whose quotients all have the form that `floored` gives them.
 
-    JAX needs minutes to find (s - 3) // 2 + 1 and (s + 1) // 2 - 1 equal if s is a quotient of quotients.
+    JAX is very slow to find (s - 3) // 2 + 1 and (s + 1) // 2 - 1 equal if s is a quotient of quotients.
     """
     return recomputed(size, FUNCTIONS) if any(f.name == "floordiv" for f in operations(size)) else size
 

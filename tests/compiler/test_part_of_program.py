@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from graphs import model
+from jax.extend.core import jaxpr_as_fun
 from jax.sharding import PartitionSpec as P
 
 from jaxops.compiler.part_of_program import as_one_operation
 from jaxops.onnx import load
-from jaxops.static import jaxpr_as_fun
 
 RNG = np.random.default_rng(0)
 NETWORK = """

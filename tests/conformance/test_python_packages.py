@@ -11,13 +11,13 @@ import jax
 import numpy as np
 import onnx
 import pytest
+from jax import enable_x64
 from onnx_suite import RUNNING, cases, read_list
 from traced_programs import digests
 
 import jaxops.onnx.backend
 from jaxops.dtypes import as_traced
 from jaxops.errors import JaxopsError
-from jaxops.static import enable_x64
 
 
 def imported(file):

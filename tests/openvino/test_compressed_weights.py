@@ -306,7 +306,7 @@ WRITTEN = {
     "blocks": (lambda: in_form("u4", (N, 2, 32), True, 1), "jo.microsoft.matmul_nbits("),
     "channels": (lambda: in_form("u8", (N, K), True, 1), "jo.dequantize_linear("),
     "quantiles": (lambda: in_form("nf4", (N, 2, 32), False, 1), "jo.microsoft.matmul_bnb4("),
-    "codebook": (codebook, "jaxops.openvino.compressed_weights.look_up("),
+    "codebook": (codebook, "jaxops.openvino.ops.look_up("),
 }
 
 

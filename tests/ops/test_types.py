@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from jax import enable_x64
 
 import jaxops as jo
 from jaxops import ops
 from jaxops.dtypes import as_traced
 from jaxops.errors import DTypeError, JaxopsError
 from jaxops.signature import traits
-from jaxops.static import enable_x64
 
 NAMES = ["bool", "int4", "uint8", "int32", "float16", "float8_e4m3fn", "string"]
 ONES = np.array([[1, 1], [1, 0]])

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.dtypes import canonical
-from jaxops.static import Dim, Primitive, ShapedArray, Sizes
+from jaxops.jax_internals import Primitive, ShapedArray
+from jaxops.static import Dim, Sizes
 
 _COUNTED, _PADDED = Primitive("counted"), Primitive("padded")
 
@@ -54,7 +55,7 @@ def limited(x: Any, most: int) -> Any:
 def as_long_as(x: Any, axis: int, size: Dim, other: Dim) -> Any:
     """Returns an array with another size along an axis, which must be equal to its own size.
 
-    Where it is not after all, ONNX has no result: every index is out of range then.
+    If it is not after all, ONNX has no result: every index is out of range then.
     """
     differ = jnp.asarray(size, np.int32) != jnp.asarray(other, np.int32)
     index = jnp.where(differ, np.int32(np.iinfo(np.int32).max), jnp.arange(other, dtype=np.int32))

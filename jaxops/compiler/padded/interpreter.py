@@ -214,7 +214,7 @@ def _has_symbolic_size(eqn: Any, capacity: Capacity) -> bool:
     return any(_has_symbolic_size(inner, capacity) for jaxpr in jaxprs(eqn) for inner in jaxpr.eqns)
 
 
-# Primitives whose results are zero where their operands are.
+# Primitives whose results are zero if their operands are.
 _KEEPS_ZEROS = {
     *("broadcast_in_dim", "concatenate", "convert_element_type", "copy", "dynamic_slice", "dynamic_update_slice"),
     *("neg", "reshape", "slice", "split", "squeeze", "transpose"),

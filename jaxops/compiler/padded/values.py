@@ -10,8 +10,8 @@ from jax import lax
 
 from jaxops.compiler.primitives import sizes_of, symbolic_axes
 from jaxops.errors import UnsupportedError, symbols_in
-from jaxops.jax_internals import evaluated, size_as_value
-from jaxops.static import Dim, Sizes, get_opaque_trace_state, is_symbolic
+from jaxops.jax_internals import evaluated, get_opaque_trace_state, size_as_value
+from jaxops.static import Dim, Sizes, is_symbolic
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Rules for windows that slide along a symbolic axis.
 
-A window of a true result reads beyond the true elements only where the program pads them. So surplus elements get the
+A window of a true result reads beyond the true elements only if the program pads them. So surplus elements get the
 value of the padding: zero for a sum, the lowest number for a maximum. The padding at the end of the axis is chosen so
 that there are as many windows as the padded result has elements.
 """
@@ -93,7 +93,7 @@ def _behind(room: int, count: int, kernel: int, stride: int, dilation: int, pads
 
 
 def _cropped(x: Any, axis: int, before: int, behind: int) -> tuple[Any, tuple[int, int]]:
-    """Returns the data, cropped where `behind` is negative, and its padding."""
+    """Returns the data, cropped if `behind` is negative, and its padding."""
     if behind >= 0:
         return x, (before, behind)
     return lax.slice_in_dim(x, 0, max(0, x.shape[axis] + behind), axis=axis), (before, 0)

@@ -1,20 +1,20 @@
 """Splits a deep program into several: equal ones are compiled once, or one half is compiled while the other is lowered.
 
 XLA compiles equal kernels once, but each of its passes visits all layers, and so do tracing and lowering. With programs
-of several layers each, some of them equal, the first result comes sooner: int8 BERT-base 3.0 → 1.4 s, Whisper's encoder
-1.7 → 1.5 s, ViT-B/16 1.17 → 1.05 s, BERT-base 0.9 → 0.75 s.
+of several layers each, some of them equal, the first result comes sooner, above all for long programs such as int8
+BERT-base.
 
-Each program adds up to a millisecond to a call: XLA starts it on an extra thread, which competes with the threads of
-all cores until XLA hands the work to them. So there are few programs, and one where a millisecond would matter. Calls
-of one function for equal layers would not start sooner: XLA inlines the function, and its passes visit every copy.
+Each program adds some time to a call: XLA starts it on an extra thread, which competes with the threads of all cores
+until XLA hands the work to them. So there are few programs, and one where this time would matter. Calls of one function
+for equal layers would not start sooner: XLA inlines the function, and its passes visit every copy.
 
 XLA hands a convolution to the threads at once, so a program that begins with a convolution adds a tenth of that time.
 So a network with many kinds of convolutions and without equal layers is cut in two. XLA needs memory for each kernel
-until all kernels of a program are compiled: in two programs EfficientNet-B0's peak is 310 MiB instead of 350,
-MobileNetV3's 310 instead of 340, and both start in 0.9 of the time. Three or four programs need no less memory.
+until all kernels of a program are compiled: in two programs, EfficientNet-B0 and MobileNetV3 need less memory and start
+sooner. Three or four programs need no less memory.
 
 A depthwise convolution is one operation in our program, but up to hundreds in XLA's, and XLA's are counted: so the
-layers of ConvNeXt-S become programs, and it starts in 0.7 of the time.
+layers of ConvNeXt-S become programs, and it starts sooner.
 """
 
 import itertools
@@ -30,12 +30,12 @@ from jaxops.compiler.ir import Constant, Program
 from jaxops.compiler.primitives import PRODUCTS, multiplications
 from jaxops.kernels.target import Target
 
-# A program with fewer operations is not examined, which would take 15 ms.
+# A program with fewer operations is not examined, which would take longer than is gained.
 _FEW = 200
-# The largest number of equal programs, and the least work of each, in multiplications per core: about 10 ms.
+# The largest number of equal programs, and the least work of each, in multiplications per core.
 _MOST, _LEAST_WORK = 4, 5e8
 # Computing one element elementwise takes as long as this many multiplications of a matrix product. With this number,
-# layers of BERT-base take 12 ns per thousand multiplications, those of DeiT-Ti, XCiT-T, CaiT-XXS and EVA-02-Ti 9 to 12.
+# the layers of BERT-base, DeiT-Ti, XCiT-T, CaiT-XXS and EVA-02-Ti take about the same time per multiplication.
 _OF_AN_ELEMENT = 25
 # Operations that only copy elements, or that XLA fuses into their reader.
 _COPIES = {"broadcast_in_dim", "reshape", "slice", "squeeze", "transpose"}
@@ -43,18 +43,18 @@ _COPIES = {"broadcast_in_dim", "reshape", "slice", "squeeze", "transpose"}
 _OF_A_PLACE = 5
 # A cut pays if equal programs spare XLA at least this part of all operations, and if (operations spared) × (work of a
 # program per core) is at least this number for each equal program. ViT-B/16 in four programs has 5e11, BERT-base in two
-# 4.2e11, CaiT-XXS in three, which starts in 0.67 of the time, 3.5e11. BERT-base in four has 1.6e11; in as many, calls
-# of GPT-2 and Llama would take 1.04 of the time.
+# 4.2e11, CaiT-XXS in three 3.5e11. BERT-base in four has 1.6e11; in as many, calls of GPT-2 and Llama would take
+# longer.
 _SPARED, _WORTH = 1 / 3, 3.5e11
 # A program is cut in two if (operations) × (multiplications per core) is at least this: Inception has 1.0e12,
-# EfficientNet-B0 3.7e11, MobileNetV3, whose calls take 1.02 of the time, 1.7e11.
+# EfficientNet-B0 3.7e11, MobileNetV3, whose calls take hardly longer, 1.7e11.
 _HALVED = 1.5e11
 # A program is cut in two if it has at least this many kinds of operations, since XLA compiles each kind once. Inception
 # has 370. The ResNets have 230 to 300: cut in two, they would start no sooner and need no less memory.
 _VARIED = 320
-# Two programs are compiled at once if they have at least this many operations per kind. ConvNeXt-T has 4.5: it starts
-# in 0.9 of the time, with 1.02 of the peak memory. EfficientNetV2-S has 5.4: 0.93 and 1.09, still less memory than as
-# one program. DenseNet-121, MobileNetV3 and EfficientNet-B0 and B4 have at most 3.2: 0.92 to 1.02, and 1.07 to 1.17.
+# Two programs are compiled at once if they have at least this many operations per kind. ConvNeXt-T has 4.5 and
+# EfficientNetV2-S 5.4: both start sooner, with less memory than as one program. DenseNet-121, MobileNetV3 and
+# EfficientNet-B0 and B4 have at most 3.2: they start hardly sooner, and need more memory.
 _ALIKE = 4
 # The number of following equal products to which the distance of a product is counted, and of distances that are tried.
 _FAR, _TRIED = 32, 64
@@ -72,7 +72,7 @@ class Segment(NamedTuple):
 
 
 def split_at_repeated_layers(program: Program, target: Target) -> list[Segment]:
-    """Returns the segments in the order in which they run; an empty list where a cut does not pay."""
+    """Returns the segments in the order in which they run; an empty list if a cut does not pay."""
     operations, types = program.operations, program.types
     if len(operations) < _FEW or any(operation.effects for operation in operations):
         return []
@@ -103,7 +103,7 @@ def at_once(segments: Sequence[Segment], target: Target) -> int:
     """Returns the number of programs that XLA should compile at once: 1 or 2.
 
     XLA's passes visit all operations, on one core. It compiles each kind of operation once, on all cores, which takes
-    the most memory. So two at once pay where there are many operations of few kinds.
+    the most memory. So two at once pay if there are many operations of few kinds.
     """
     different = {segment.form: segment for segment in segments}.values()
     pairs = (zip(segment.kinds, segment.program.operations, strict=True) for segment in different)
@@ -162,11 +162,11 @@ def _evenly(stretch: "_Stretch", size: int, live: np.ndarray) -> list[int]:
 def _middle(
     operations: Sequence[Any], kinds: np.ndarray, live: np.ndarray, sizes: np.ndarray, target: Target
 ) -> list[int]:
-    """Returns the position of one convolution in the middle third, to cut before it; an empty list where no cut pays.
+    """Returns the position of one convolution in the middle third, to cut before it; an empty list if no cut pays.
 
     XLA compiles a kind of operation that is on both sides of the cut twice, so there are the fewest of these, and then
     the fewest bytes that cross. The second program begins with a convolution, since XLA hands that to its threads at
-    once. No cut pays where calls are short, or where there are few kinds to compile.
+    once. No cut pays if calls are short, or if there are few kinds to compile.
     """
     size, (_, first) = len(operations), np.unique(kinds, return_index=True)
     if sizes.sum() * _multiplied(operations, target) < _HALVED or sizes[first].sum() < _VARIED:

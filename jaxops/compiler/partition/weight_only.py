@@ -14,8 +14,7 @@ _MOST_BYTES = 1.5
 # A smaller value is prepared anyway, such as a table of relative positions that is computed from a few numbers.
 _SMALL = 1 << 20
 # Dequantized 4-bit weights are eight times as large. All values that grow beyond `_MOST_BYTES` together may take this
-# part of `Target.max_bytes`. Llama of 110 M with 4-bit weights takes 0.4 of a call; the memory is what each call would
-# need anyway.
+# part of `Target.max_bytes`. Calls are then much faster, and the memory is what each call would need anyway.
 _GROWN = 1 / 4
 # Operations that cost nothing, or that XLA fuses into their reader.
 _FREE = IN_ORDER | {"optimization_barrier", "stored"}

@@ -1,9 +1,7 @@
-"""Attention runs in blocks where the scores of all heads are too large for a processor's caches.
+"""Attention runs in blocks if the scores of all heads are too large for a processor's caches.
 
 Between the two batched products, q·kᵀ and weights·v, each head and each query is computed separately. A loop over
 blocks needs memory for the scores of one block, so they stay in the caches, and no call asks the system for new pages.
-Milliseconds on two cores, at once → in blocks: 8 heads of 1,024 queries 32 → 17, of 1,500 69 → 42; 4 heads of 4,096
-233 → 152.
 """
 
 import dataclasses
@@ -23,7 +21,7 @@ from jaxops.kernels.target import Target
 from jaxops.static import Sizes
 
 # Bytes. Scores of 15 MB take as long in blocks as at once, scores of 33 MB half as long. Blocks of a quarter of the
-# last-level cache are best: 4 heads of 4,096 queries take 183 ms in blocks of 16 MiB, 152 ms in 8, and 169 ms in 4.
+# last-level cache are best.
 _LARGE, _BLOCK = 1 << 24, 1 << 23
 
 # The parameter that holds sizes, of which the size of the axis becomes that of a block.
@@ -38,7 +36,7 @@ class Loop:
     """A program that runs for `step` entries of an axis at a time: for one block.
 
     program: computes one block. operands: the values that it reads from outside. cuts: for each operand, the axis along
-    which it is cut; None where each block reads the complete operand. results: the values that are read outside. types:
+    which it is cut; None if each block reads the complete operand. results: the values that are read outside. types:
     their types. axes: for each result, the axis along which its blocks are put together. size: that of the axis.
     """
 
@@ -202,7 +200,7 @@ class _Region:
         return all(v in last.results or self._type(v).size < large for v in self._results())
 
     def loop(self) -> Loop:
-        """Returns the region as a loop; with another loop inside where one entry is too large."""
+        """Returns the region as a loop; with another loop inside if one entry is too large."""
         results = tuple(self._results())
         operands, cuts = zip(*self._operands, strict=True)
         inputs, outputs = tuple(self._operands.values()), tuple(self._numbers[v] for v in results)
@@ -221,7 +219,7 @@ def _before_transposes(product: Operation, program: Program) -> Operation:
     """Returns a product that reads the values before their transposes.
 
     XLA does not fuse a transpose into a loop that begins after it: it would copy the keys of attention, and compiling
-    that copy takes 0.3 s for 1,500 positions.
+    that copy takes long.
     """
     over, batch = product.params["dimension_numbers"]
     operands, dimensions = list(product.operands), [list(map(tuple, over)), list(map(tuple, batch))]

@@ -3,7 +3,7 @@
 In a dense network each layer reads the concatenated results of all layers before it. Each concatenation copies all
 earlier results again, and is one more kernel to compile, since no two have the same sizes. So this pass makes one array
 of the final size, into which each layer writes its part. The position of a part is an argument, so that one kernel
-writes all parts of one size. DenseNet-121 takes 0.97 of a call, and starts in 0.95 of the time.
+writes all parts of one size.
 """
 
 import functools

@@ -19,7 +19,7 @@ def fold_transposes(program: Program, target: Target) -> Program:
 
 
 def fold_inner_transposes(program: Program, target: Target) -> Program:
-    """Does the same for the products of kernels. Where weights are prepared, a kernel transposes them to read them so,
+    """Does the same for the products of kernels. If weights are prepared, a kernel transposes them to read them so,
     and the result is prepared."""
     return program if target.prepared else fold_transposes(program, target)
 

@@ -38,7 +38,7 @@ def inline_calls(program: Program, target: Target) -> Program:
         if name == "cond" and isinstance(first, Constant) and isinstance(first.value, int):
             return walk(params["branches"][first.value], operands[1:], scope)
         if name == "optimization_barrier" and all(isinstance(v, Constant) for v in operands):
-            # Passes may see a constant behind a barrier; `passes.keep_order` adds the barriers that XLA needs.
+            # Passes may see a constant after a barrier; `passes.keep_order` adds the barriers that XLA needs.
             return [_typed(v, x.aval.dtype) for v, x in zip(operands, equation.outvars, strict=True)]
         if (inner := called_jaxpr(equation, transformable=not target.specialized)) is not None:
             return walk(inner, operands, scope)

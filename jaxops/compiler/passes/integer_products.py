@@ -1,6 +1,6 @@
 """Products of dequantized arrays become products of their integers, which the scales multiply afterwards.
 
-A product of floats with dequantized blocks, such as weights of 4 bits, reads the packed integers where these are
+A product of floats with dequantized blocks, such as weights of 4 bits, reads the packed integers if these are
 prepared: floats of all of them would take eight times as many bytes.
 """
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxops.compiler.ir import Constant, Operand, Operation, Program, operation_of, run
 from jaxops.compiler.primitives import DIFFERENTIATED, called_jaxpr, jaxprs
+from jaxops.jax_internals import jaxpr_as_fun
 from jaxops.kernels.convolution.convolve import convolution
 from jaxops.kernels.convolution.integer import dequantized_convolution
 from jaxops.kernels.dequantize import Quantized, dequantize
@@ -21,7 +22,6 @@ from jaxops.kernels.matmul.block_quantized import packed_product
 from jaxops.kernels.matmul.int8 import dequantized_dot
 from jaxops.kernels.named_call import named_call
 from jaxops.kernels.target import Target
-from jaxops.static import jaxpr_as_fun
 
 # Operations that move elements. If one scale belongs to all elements, they can move the integers instead.
 _MOVES = {"broadcast_in_dim", "reshape", "squeeze", "transpose"}
@@ -103,7 +103,7 @@ def _call(form: Callable[..., Any], tree: Any, leaves: Sequence[Operand], *value
 
 
 def _form(equation: Any, operands: Sequence[Any], target: Target) -> Callable[..., Any] | None:
-    """Returns the function that computes an equation with integers; None where there is none.
+    """Returns the function that computes an equation with integers; None if there is none.
 
     operands: each is a type, or a `Quantized` of types. The function takes arrays in place of the types.
     """

@@ -127,7 +127,7 @@ def _lost_zeros(name: str, constants: Sequence[Any]) -> list[int]:
 
 
 def _hidden(operand: Any, constants: dict[Any, Any], types: list[Any], scope: str) -> list[Operation]:
-    """Returns the operations that make an operand, a constant of one number, behind a barrier."""
+    """Returns the operations that make an operand, a constant of one number, after a barrier."""
     wanted = types[operand] if isinstance(operand, int) else jax.typeof(operand.value)
     constant, number = Constant(np.ravel(constants[operand])[0].astype(wanted.dtype)), len(types)
     types += [jax.typeof(constant.value), wanted]
@@ -139,7 +139,7 @@ def _hidden(operand: Any, constants: dict[Any, Any], types: list[Any], scope: st
 
 
 def _number(constant: Any) -> str:
-    """Returns the text of a constant of one float, which tells 0.0 from -0.0; "" for all other operands."""
+    """Returns the text of a constant of one float, which distinguishes 0.0 from -0.0; "" for all other operands."""
     if constant is None or np.size(constant) != 1 or not _is_float(np.asarray(constant)):
         return ""
     return str(float(np.ravel(constant)[0]))

@@ -104,7 +104,7 @@ class Factor(NamedTuple):
 
 
 def shared_factors(old: Sizes, new: Sizes) -> list[Factor] | None:
-    """Returns factors, in order, whose products are the sizes of the axes of both shapes; None where there are none.
+    """Returns factors, in order, whose products are the sizes of the axes of both shapes; None if there are none.
 
     Axes of size 1 have no factor. (2, 12, 5) and (2, 3, 20) share factors of 2, 3, 4 and 5 elements.
     """

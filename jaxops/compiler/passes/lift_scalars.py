@@ -1,8 +1,8 @@
 """Scalar constants in which equal layers differ become arguments, so that XLA compiles one kernel for all layers.
 
 XLA compiles equal kernels of a program once, but a constant is a part of its kernel. So different scales in each layer
-of a quantized model would make a new kernel for each layer. An argument costs each call 0.3 µs, and a formula of many
-numbers is one kernel anyway; so the pass does nothing if there are many numbers for each product.
+of a quantized model would make a new kernel for each layer. An argument costs each call a little time, and a formula of
+many numbers is one kernel anyway; so the pass does nothing if there are many numbers for each product.
 """
 
 import dataclasses

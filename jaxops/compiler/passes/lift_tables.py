@@ -1,7 +1,7 @@
 """Large constants become values that are prepared once.
 
-XLA compiles a constant into each program, and evaluates operations on constants while it compiles: the cosines of 4096
-x 4096 numbers took 9 s. As an argument, one copy of a table serves the programs for all sizes of the inputs.
+XLA compiles a constant into each program, and evaluates operations on constants while it compiles, slowly: the cosines
+of a large table, for example. As an argument, one copy of a table serves the programs for all sizes of the inputs.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from jaxops.compiler.ir import Constant, Program
 from jaxops.compiler.numpy_interpreter import CONSTANT, PortableOperation
 from jaxops.kernels.target import Target
 
-# Bytes. A smaller constant costs less inside the program, since an argument costs each call 0.3 µs.
+# Bytes. A smaller constant costs less inside the program, since each call takes time to hand over an argument.
 TABLE = 1 << 16
 
 

@@ -9,10 +9,10 @@ import jax
 
 from jaxops.compiler.ir import Operation, Program
 from jaxops.compiler.primitives import called_jaxpr
+from jaxops.jax_internals import closed_call_p
 from jaxops.kernels.matmul.dot import dot_form
 from jaxops.kernels.named_call import named_call
 from jaxops.kernels.target import Target
-from jaxops.static import closed_call_p
 
 # Primitives of `lax` that have kernels, too. Each function takes the target, the operands' types and the parameters.
 _FORMS = {"dot_general": dot_form}

@@ -1,10 +1,8 @@
 """Maxima and minima in the form that is fastest on a CPU.
 
 XLA:CPU computes the maximum of a row element by element, but the elementwise maximum of several slices with vector
-instructions. So a row is cut into slices, which are combined first. Milliseconds of a maximum on two cores, before →
-after: 8×1500 rows of 1500 elements 21 → 9; all of 64×3072 0.6 → 0.2; all of 64×768 after a normalization 0.13 → 0.04
-if rows are combined first, 0.09 if the array is cut as one row; over 1024 rows of 1024 1.2 → 0.2, over 49 of 512
-0.08 → 0.01.
+instructions. So a row is cut into slices, which are combined first. If all axes are reduced, rows are combined first,
+which is faster than to cut the array as one row.
 """
 
 import functools
@@ -22,8 +20,7 @@ _PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "reduce_min": (lax.min, lax.reduce_min),
 }
 # A shorter row stays as it is. Each step combines so many slices, which leaves an eighth of the elements. The last step
-# reduces at most `_LONGEST` elements; XLA would cut longer rows into windows again: int8 BERT-base 73 ms with up to
-# 2,048, 70 with 256.
+# reduces at most `_LONGEST` elements; XLA would cut longer rows into windows again.
 _SHORTEST, _SLICES, _LONGEST = 64, 8, 256
 # With fewer rows nothing is gained, and fewer adjacent numbers do not fill a vector.
 _FEWEST_ROWS, _VECTOR = 32, 8
@@ -44,7 +41,7 @@ def select_reductions(
 
 
 def by_slices(pair: Callable[..., Any], reduce: Callable[..., Any], x: Any, axes: tuple[int, ...]) -> Any:
-    """Returns the maximum or minimum along the last axes, NaN if an element is NaN; None where XLA's is as fast."""
+    """Returns the maximum or minimum along the last axes, NaN if an element is NaN; None if XLA's is as fast."""
     first = x.ndim - len(axes)
     size = math.prod(x.shape[first:])
     if axes != tuple(range(first, x.ndim)) or size < _SHORTEST:
@@ -64,7 +61,7 @@ def by_slices(pair: Callable[..., Any], reduce: Callable[..., Any], x: Any, axes
 
 def between_rows(pair: Callable[..., Any], x: Any, axes: tuple[int, ...]) -> Any:
     """Returns the maximum or minimum over axes before the last ones, combining slices of rows until one row is left;
-    None where XLA's is as fast."""
+    None if XLA's is as fast."""
     if not axes:
         return None
     first, last = axes[0], axes[-1] + 1

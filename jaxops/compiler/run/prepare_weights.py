@@ -65,7 +65,7 @@ class WeightProgram:
         return tuple(cache[e] for e in self.expressions)
 
     def portable(self) -> "WeightProgram | None":
-        """Returns the function in a form that can be written to a file; None where XLA computes a part of it."""
+        """Returns the function in a form that can be written to a file; None if XLA computes a part of it."""
         if not self.by_numpy.issuperset(self.outputs):
             return None
         return dataclasses.replace(self, operations=tuple(map(numpy_interpreter.portable, self.operations)))

@@ -127,7 +127,7 @@ def _function(program: Program, emit: Emit, ends: bool) -> Callable[..., Any]:
 
     def run(*operands: Any) -> list[Any]:
         results = ir.run(program, operands, emit)
-        # Results get strong types, since the `out_info` of a lowered segment does not tell whether a type is weak.
+        # Results get strong types, since the `out_info` of a lowered segment does not report whether a type is weak.
         return jax.tree.map(of_strong_type, list(map(lazy_moves.materialize, results)) if ends else results)
 
     return run

@@ -34,14 +34,14 @@ class CacheEntry(Protocol):
     """An entry of the cache: reads and writes one compiled program."""
 
     def read(self) -> tuple[WeightProgram, tuple[int, ...], Any, Callable[[], Any]] | None:
-        """Returns `prepare`, `read`, the tree of the results, and a function; None where the entry is empty.
+        """Returns `prepare`, `read`, the tree of the results, and a function; None if the entry is empty.
 
-        The function waits until the compiled program is loaded, and returns it, or None where it cannot be loaded.
+        The function waits until the compiled program is loaded, and returns it, or None if it cannot be loaded.
         """
         ...
 
     def write(self, specialized: Specialized, tree: Any, lowered: Any) -> Any:
-        """Compiles a program and writes it; returns the compiled program, or None where it cannot be written."""
+        """Compiles a program and writes it; returns the compiled program, or None if it cannot be written."""
         ...
 
 
@@ -49,7 +49,7 @@ class ProgramCache(Protocol):
     """A cache of compiled programs that other processes can read."""
 
     def entry(self, *parts: Any) -> CacheEntry | None:
-        """Returns the entry for the key that `parts` and this machine's settings make; None where there can be none."""
+        """Returns the entry for the key that `parts` and this machine's settings make; None if there can be none."""
 
 
 def program_name(model: str) -> str:
@@ -93,7 +93,7 @@ def compiled(
     """Compiles `run`, so that its first call does not; returns the compiled program if it was stored, or else `run`.
 
     While XLA compiles a segment, the next one is lowered, and weights are read and prepared. run: jitted. store:
-    compiles a lowered program and writes it to a file, or returns None where it cannot; None without a cache. cache:
+    compiles a lowered program and writes it to a file, or returns None if it cannot; None without a cache. cache:
     expression → prepared value.
     """
     types = specialized.prepare.types, tuple(type_of(weights[k]) for k in specialized.read), inputs

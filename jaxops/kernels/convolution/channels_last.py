@@ -27,25 +27,20 @@ from jaxops.kernels.target import Target
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Sizes
 
-# With at least this many channels in data and result, a product of bfloat16 columns on AMX takes 0.6 to 0.9 of the time
-# of a float32 convolution, or of Winograd's products in bfloat16 (with those, Inception v2 12.7 → 22 ms). DenseNet-121,
-# with 128→32, and layers with 16 or 32 channels gain nothing; DenseNet-121 would start in 1.4 of the time.
+# With at least this many channels in data and result, a product of bfloat16 columns on AMX is faster than a float32
+# convolution, and than Winograd's products in bfloat16. DenseNet-121, with 128→32, and layers with 16 or 32 channels
+# gain nothing; DenseNet-121 would start later.
 _MANY_CHANNELS = 64
-# Without AMX, columns of bfloat16 are faster if there are at least this many times as many filters as rows: 3×3,
-# stride 2, 512 channels to 7×7 1.7 → 1.2 ms, but 256 to 14×14 1.4 → 1.7, 128 to 28×28 1.5 → 2.6, and 5×5, 128 at 14×14
-# 0.83 → 0.86.
+# Without AMX, columns of bfloat16 are faster if there are at least this many times as many filters as rows: so with 512
+# channels at 7×7 (3×3, stride 2), but not with 256 at 14×14, 128 at 28×28, or 5×5, 128 at 14×14.
 _FEWER_ROWS = 4
 # For at most this many filters, and (filters × taps) per channel of the data, one product with all taps of the filters
-# (`few_last`) is the fastest: XLA's convolution takes as long as for 16 filters. Milliseconds of 3×3 on two cores,
-# XLA's → here (onnxruntime): 64→3 at 256×256 12 → 6 (7), at 64×64 1.2 → 0.4 (0.6), 64→1 at 224×224 5.6 → 2.8 (5.8),
-# 256→2 at 28×28 0.9 → 0.2 (0.4); 9×9, 64→3 at 192×192 54 → 13 (30), but 32→3 at 224×224 38 → 33 (21), with memory for
-# 243 results of each position. Each tap is a slice in the program, so their number is limited, too.
+# (`few_last`) is the fastest: XLA's convolution takes as long as for 16 filters. With 9×9 and 32→3 hardly anything is
+# gained, and memory is needed for 243 results of each position. Each tap is a slice in the program, so their number is
+# limited, too.
 _FEW_FILTERS, _RESULTS_BY_CHANNEL, _MOST_PLACES = 6, 4, 2 * MOST_TERMS
-# For at most this many channels (images, sound) and overlapping windows, a sum over taps and channels is the fastest.
-# Milliseconds on two cores, XLA's convolution → a sum (onnxruntime): 1→32, 3×3 at 900×120 6.8 → 0.6 (1.2);
-# 1→32, 5×5, stride 2 at 512×512 3.7 → 0.7 (0.8); 3→32, 3×3, stride 2 at 224×224 0.7 → 0.2 (0.3), at 640×640 16 → 2.1
-# (2.5); 3→64, 3×3 at 224×224 2.5 → 1.4 (1.9); 4→32 at 112×112 0.8 → 0.3 (0.3), but 8→32 0.8 → 0.9, and 3→64, 7×7
-# 2.4 → 9.4.
+# For at most this many channels (images, sound) and overlapping windows, a sum over taps and channels is the fastest:
+# for windows up to 5×5. With 8 channels or 7×7 taps XLA's convolution is faster.
 _FEW_CHANNELS = 4
 # If at most this part of the windows is data, not padding, a product for each tap is faster: see `mostly_padding`.
 _MOSTLY_PADDING = 0.55

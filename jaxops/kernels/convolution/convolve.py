@@ -1,8 +1,8 @@
 """Convolutions in the form that is fastest on each platform.
 
 The plain form is one `lax` convolution. On a CPU and on a GPU, XLA computes some shapes many times slower than the same
-sums as matrix products or elementwise operations. `select_cpu` and `select_gpu` choose a form; the measured times are
-beside each rule and each form.
+sums as matrix products or elementwise operations. `select_cpu` and `select_gpu` choose a form; the reason stands next
+to each rule and each form.
 """
 
 from typing import Any

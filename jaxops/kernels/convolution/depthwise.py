@@ -1,9 +1,8 @@
 """Depthwise convolutions: one operation for JAX, which is lowered to a sum over the taps of a window for XLA.
 
 A sum over 7×7 taps has 196 operations, each of which JAX would trace twice and lower: five sixths of ConvNeXt-T's 4,188
-operations. As one operation, ConvNeXt-T starts 0.13 s sooner, MobileNetV3 0.1 s. On a CPU, equal sums are calls of one
-function, since XLA reads and checks the complete program twice before it inlines them: ConvNeXt-T starts in 0.93 of the
-time.
+operations. As one operation, a model starts sooner. On a CPU, equal sums are calls of one function, since XLA reads and
+checks the complete program twice before it inlines them.
 """
 
 import math
@@ -12,9 +11,9 @@ from typing import Any
 import chex
 import jax
 
+from jaxops.jax_internals import Primitive, ir, mlir, stablehlo
 from jaxops.kernels.convolution.window_slices import bounds, positions
 from jaxops.shapes.nn.windows import Windows
-from jaxops.static import Primitive, ir, mlir, stablehlo
 
 
 def channel_sum(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:

@@ -1,21 +1,7 @@
 """Convolutions with groups on a CPU: sums of shifted data, or a product for each group.
 
-Microseconds of a 3×3 layer on two cores, with relu, channels last around it (onnxruntime):
-
-| channels, per group, size | as_columns | columns_by_group | XLA's own |
-|---|---|---|---|
-| 104, 8, 28×28 | 1480 | 760–890 (280) | 1040 |
-| 208, 8, 14×14 | 760 | 420–450 (150) | 570–670 |
-| 256, 8, 28×28 | 4770 | 3000–3300 (690) | 2690 |
-| 64, 16, 56×56 | 3880 | 2970 (840) | 3930 |
-| 144, 24, 28×28 | 3390 | 2140 (670) | 1850 |
-| 512, 16, 14×14 | 3110 | 1700–1900 (460) | 1380–1470 |
-| 1024, 32, 7×7 | 1780 | 1370–1470 (420) | 1130–1170 |
-| 768, 16, 7×7, pointwise | 168 | 126 | 267 |
-
-Milliseconds, as_sum or the best of these → by_member (onnxruntime): 128, 4, 56×56 2.3 → 0.95 (0.9); 256, 8, 28×28
-1.4 → 0.8 (0.4), and from 56×56 by stride 2 2.8 → 1.3 (0.7); 64, 4, 56×56 0.96 → 0.55 (0.3). ResNeXt-50 takes 0.92 of a
-call, DPN-68 0.95, and they start in 0.93; 8 images of 128, 4, 56×56 16 → 8 (5), of 256, 8, 28×28 17 → 5.5 (3.5).
+Which form is the fastest depends on the channels per group: up to 8, `by_member` (see `select_cpu`), or a product for
+each group; from 16 on XLA's own, except for pointwise ones.
 
 Tried and dropped: a sum over copies of the data whose channels are rotated within their group. It gained a third at 4
 channels per group, and was wrong for 16, where XLA fused all of it into one loop.
@@ -85,7 +71,7 @@ def by_member(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.A
         return jnp.swapaxes(total[0], -1, -2)
 
     data = to_channels_last(zero_padded(x, windows).astype(wide))
-    # 8 images of 128 channels at 56×56 take 20 ms as a batch, and 8 ms one by one.
+    # Images one by one are faster than as a batch.
     y = lax.map(convolve, lax.reshape(data, (*data.shape[:-1], group, inner)))
     return to_channels_first(lax.reshape(y, (x.shape[0], *windows.sizes, m))).astype(x.dtype)
 
@@ -110,15 +96,13 @@ def as_sum(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Arra
     """Computes a convolution with few channels per group as a sum of shifted data times weights, one loop for XLA.
 
     The gradients are written by hand: those that JAX derives have a padded sum, or a reduction, for each weight of a
-    channel. Seconds to compile them on one core, JAX's → here: depthwise 7×7, 96 channels at 56×56 4.2 → 0.8, 32 groups
-    of 4 5.3 → 0.7.
+    channel, and take many times as long to compile.
     """
 
     @jax.custom_jvp
     def convolve(x: jax.Array, w: jax.Array) -> jax.Array:
-        # XLA:CPU would fuse the sum into each loop that reads it, and so compute it in each. It computes a function
-        # that is not inlined once: a training step of MobileNetV3 takes 336 → 166 ms, of ConvNeXt-T 1180 → 810 (batch
-        # 4).
+        # XLA:CPU would fuse the sum into each loop that reads it, and so compute it in each, above all in a training
+        # step. It computes a function that is not inlined once.
         with set_xla_metadata(inlineable="false"):
             return _summed(x, w, windows, group)
 

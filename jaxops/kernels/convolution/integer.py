@@ -31,9 +31,8 @@ def integer_sums(
     x: (N, C, d1, …, dn). w: (M, C/group, k1, …, kn). int8 or uint8, each. zeros: a scalar for x; a scalar, or sizes
     that broadcast to w, (M, 1, …, 1), for w. None is 0.
 
-    As columns this is one int8 product: a 3×3 convolution 64→64 at 56×56 takes 1.4 ms on two cores, but 32 ms in int32,
-    and 2.6 ms in float32. In a specialized program, channels last, 256→256 at 14×14 takes 0.6 ms; with one product for
-    each tap 0.9.
+    As columns this is one int8 product, which is faster than a float32 convolution; XLA's convolution in int32 is many
+    times slower. In a specialized program, channels last, it is also faster than one product for each tap.
     """
     has_zero, numbers = split_zeros(*zeros)
     return _integer_convolution(x, w, *numbers, has_zero=has_zero, windows=windows, group=group)

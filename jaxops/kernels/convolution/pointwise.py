@@ -16,23 +16,16 @@ from jaxops.kernels.target import Target
 from jaxops.shapes.nn.windows import Windows
 
 # XLA:CPU uses YNNPACK for matrix products, with few and uneven parts, and Eigen for convolutions, with many parts. So a
-# small product is faster as a convolution. Microseconds on two cores, product → convolution (onnxruntime): 196 rows
-# 112→672 220 → 170 (145), 80→200 67 → 46 (38); 784 rows 64→256 200 → 170 (140); 196 rows 256→1024 565 → 630 (470), 49
-# rows 160→960 160 → 170 (77). MobileNetV3 takes 0.85 of the time, EfficientNet, SqueezeNet 0.92. In models with
-# bfloat16 products, the limit is lower: MobileNetV3 takes 0.93 of the time, SqueezeNet 0.94, Inception v2 1.00, but
-# 1.02 with a limit of 12e6. With AMX it is 0: bfloat16 products take half of the time of a float32 convolution, from 16
-# channels and 49 rows on (196 rows 112→672 60 µs against 140; 3136 rows 24→144 65 against 100; Intel Xeon of the fourth
-# or fifth generation).
+# small product is faster as a convolution: 196 rows 112→672, 784 rows 64→256, but not 196 rows 256→1024 or 49 rows
+# 160→960. In models with bfloat16 products, the limit is lower. With AMX it is 0: bfloat16 products take half as long
+# as a float32 convolution, from 16 channels and 49 rows on.
 _MANY_ROWS, _FEW_MULTIPLICATIONS, _FEW_BESIDE_BFLOAT16 = 100, 30e6, 8e6
 # If data and result of an image have at least this many times as many elements as the weights, a product for each image
-# is faster. For one product, XLA transposes the images of a batch, and again for each of both gradients. Milliseconds
-# of four layers and their gradients, 4 images, one product → one for each image: 64↔256 at 56×56 66 → 50, 128↔512 at
-# 28×28 41 → 37, 24↔72 at 56×56 8.1 → 4.1, 112↔672 at 14×14 16 → 13; but 256↔1024 at 14×14 22 → 31, 160↔960 at 7×7 3.8 →
-# 5.5.
+# is faster. For one product, XLA transposes the images of a batch, and again for each of both gradients. So 64↔256 at
+# 56×56, 128↔512 at 28×28 and 112↔672 at 14×14 are faster, but not 256↔1024 at 14×14 and 160↔960 at 7×7.
 _LARGE_IMAGES = 2
-# `row_product` is used for at most this many weights: it takes up to a third longer than XLA's loop, for more weights
-# twice as long, but compiles faster. MobileNetV3 starts in 0.95 of the time of a limit of 65,536, and its call takes
-# 0.98.
+# `row_product` is used for at most this many weights: it takes a little longer than XLA's loop, for more weights twice
+# as long, but compiles faster.
 _FEW_WEIGHTS = 1 << 18
 
 

@@ -17,8 +17,8 @@ from jaxops.static import Sizes
 # With at least this many channels per group, XLA's own grouped convolution is the fastest, unless it is pointwise.
 _WIDE_GROUP = 16
 # With at most this many channels per group, `by_member` is the fastest, if the number of groups is a multiple of a
-# vector of AVX-512. Otherwise it is not: 240 channels in 60 groups at 14×14 take as long as by `as_sum`, 152 in 19
-# groups 1.35 times as long as by `columns_by_group`.
+# vector of AVX-512. Otherwise `as_sum` (240 channels in 60 groups) or `columns_by_group` (152 in 19) is as fast or
+# faster.
 _NARROW_GROUP, _VECTOR = 8, 16
 
 
@@ -26,13 +26,9 @@ def cpu_form(target: Target, x: Sizes, w: Sizes, windows: Windows, group: int) -
     """Returns the fastest form of this convolution on a CPU; None for a plain `lax` convolution.
 
     In a specialized program, data have channels last. If filters are prepared, they may have any layout; if not, forms
-    that transpose few filters at each call are chosen: `jit(apply)` takes 1.2 times as long as with prepared filters
-    for ResNet-50 (1.5 with channels first), and 1.5 times for EfficientNet-B0 (1.9 with channels first).
+    that transpose few filters at each call are chosen.
 
-    Milliseconds of a float32 layer on two cores, plain → this form (onnxruntime): pointwise 64→256 at 56×56
-    2.2 → 0.7 (0.8); depthwise 96 at 56×56 10 → 0.2 (0.2); 32 groups of 4 11.6 → 0.6 (0.7); 3×3 512→512 at 7×7
-    4.3 → 1.9 (1.2). With channels last, ResNet-50 takes 0.8 of the time, ConvNeXt-T 0.35. Folding a BatchNormalization
-    into the filters gains nothing (1.0 for ResNet-50, DenseNet-121 and Inception v2: XLA fuses it).
+    Folding a BatchNormalization into the filters gains nothing, since XLA fuses it.
     """
     taps, complete = math.prod(windows.kernel), target.specialized
     is_static = all(isinstance(d, int) for d in x[2:])
@@ -47,7 +43,7 @@ def cpu_form(target: Target, x: Sizes, w: Sizes, windows: Windows, group: int) -
         return functools.partial(dense_last, target)
     if taps > MOST_TERMS:
         # Filters for one channel in one group (a Fourier transform, say) are the columns of a matrix: XLA's convolution
-        # takes 0.3 ms for 258 filters of 256 elements, `large_as_sum` 2.9.
+        # is faster than `large_as_sum`.
         if group == 1 or w[1] > 1 or taps // max(windows.kernel) > MOST_TERMS:
             return None
         return large_by_channel if complete and w[0] == group else large_as_sum

@@ -1,21 +1,10 @@
 """Chooses the fastest form of a convolution on a GPU, channels last.
 
-XLA hands convolutions to cuDNN, and tries many algorithms for each before the first call. Milliseconds of a call, in a
-series of calls, on an H200 (TF32, JAX 0.11, convolutions in CUDA graphs: `compiler.xla_options`):
-
-| | EfficientNet-B0 | MobileNetV3-L | ResNet-50 | ConvNeXt-T |
-|---|---|---|---|---|
-| one image, plain convolutions | 0.45 | 0.35 | 0.59 | 0.75 |
-| pointwise ones as products | 0.30 | 0.26 | 0.51 | 0.75 |
-| and depthwise ones as sums | 0.29 | 0.24 | 0.51 | 0.58 |
-| and the remaining ones channels last | 0.29 | 0.23 | 0.49 | 0.58 |
-| 16 images, pointwise ones as products | 0.95 | 0.68 | 1.60 | 2.41 |
-| and depthwise ones as sums | 1.14 | 0.70 | 1.60 | 3.41 |
-
-In a user's program, `jax.jit(model.apply)`, weights need no preparation: with these forms, EfficientNet-B0 takes
-0.30 ms (1.82 with plain convolutions, which XLA's default launches one by one), MobileNetV3-L 0.20, ResNet-50 0.53
-(1.57). With 32 images, ResNet-50 takes as long as with plain convolutions (2.55 ms), and so does its training step
-(7.9 ms).
+XLA hands convolutions to cuDNN, and tries many algorithms for each before the first call. For one image, launching a
+kernel takes as long as running it: pointwise convolutions are faster as products, depthwise ones as sums; the remaining
+ones gain a little with channels last. With 16 images, large depthwise sums are slower than cuDNN. In a user's program,
+`jax.jit(model.apply)`, weights need no preparation for these forms, and they gain more, since XLA's default launches
+plain convolutions one by one. `tests/benchmarks/gpu.py` measures complete models.
 """
 
 import math
@@ -38,7 +27,7 @@ _MOST_TAPS = 64
 # The largest number of terms in all sums of a depthwise convolution. XLA computes the sums again in each loop that
 # reads the result, such as those of a normalization. This costs nothing while launching a kernel takes as long as
 # running it, as for one image: the first layers of ConvNeXt-T have 15 million terms. With 16 images, 5×5 of 672
-# channels at 14×14 takes 1.28 of the time even without such loops.
+# channels at 14×14 takes longer even without such loops.
 _MOST_TERMS = 1 << 24
 
 

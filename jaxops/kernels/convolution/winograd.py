@@ -21,24 +21,18 @@ from jaxops.kernels.matmul.dot import dot
 from jaxops.kernels.target import Target
 from jaxops.shapes.nn.windows import Windows
 
-# Multiplications of the plain form. With fewer, the gain is not worth the compile time. Milliseconds of a float32
-# layer on two cores, plain → this form (onnxruntime), with jaxlib 0.10 and 0.12: 64 channels at 56×56 1.4 → 1.2 and
-# 1.3 → 0.9 (1.0), 256 at 14×14 1.5 → 1.1 and 1.3 → 0.9 (1.0), 512 at 7×7 2.1 → 1.5 and 2.1 → 1.3 (1.2); 64→96 at
-# 28×28 0.5 → 0.5 and 0.5 → 0.3 (0.4), 128→32 at 14×14 0.13 → 0.13 and 0.14 → 0.08 (0.07).
+# Multiplications of the plain form. With fewer, the gain is not worth the compile time.
 _FEWEST, _FEWEST_IN_FEW_PARTS = 40e6, 100e6
-# The same limit for bfloat16 products. The faster form in float32 → here: 64 channels at 56×56 1.2 → 0.75 ms, 256 at
-# 14×14 1.0 → 0.65, 512 at 7×7 1.5 → 1.0, 128→192 at 14×14 0.53 → 0.32, 192→320 at 7×7 0.47 → 0.25, 64→256 at 13×13 0.35
-# → 0.35 (jaxlib 0.10).
+# The same limit for bfloat16 products, which gain more.
 _FEWEST_IN_BFLOAT16 = 25e6
 # XLA of JAX 0.10, which does not divide batches, cuts such a product into four to eight parts of different sizes.
 _MOST_CORES = 4
 # The largest number of products that are in memory at a time, per channel of the data and in all. With more, memory
-# accesses cost what is gained: 64 channels at 56×56 and a batch of eight (9.6 million) 11 → 16 ms, but 256 channels
-# (4.8 million) 18 → 13. The transformed data, twice as large as the data, has the same limit: 64→8 at 128×128 and a
-# batch of four. A loop over strips of rows, whose products fit into the cache, gains nothing: chains of five layers
-# take 0.92 to 1.9 of the plain time (64 channels at 160×160 1.4, at 450×80 1.0; 256 at 112×112 1.0).
+# accesses cost what is gained: 64 channels at 56×56 and a batch of eight (9.6 million) are slower, 256 channels (4.8
+# million) faster. The transformed data, twice as large as the data, has the same limit: 64→8 at 128×128 and a batch of
+# four. A loop over strips of rows, whose products fit into the cache, gains nothing.
 _MOST_BY_CHANNEL, _MOST = 40_000, 6_000_000
-# For fewer filters, XLA's own convolution takes as long as for this many: 64→8 at 128×128 3.0 → 1.3 ms (1.5).
+# For fewer filters, XLA's own convolution takes as long as for this many.
 _FILTERS = 16
 
 

@@ -5,11 +5,8 @@ one or two rows are multiplied as sums over blocks, in one loop that stores no f
 panels of floats, which stay in the cache. The weights at one position in all bytes form a matrix, which is multiplied
 with the corresponding columns of the other operand: interleaving the positions would take longer than the product.
 
-Microseconds on two AMD cores, for float32 weights, plain form, panels, sums: 1×768×2048 160, 640, 220, 60; 2 rows 180,
-–, 340, 170; 4 rows 350, 3500, 300, 260; 64 rows of 768×3072 2060, 6500, 2100. A token of a Llama of 110 million weights
-takes 14.5 ms with float32, 18.1 with panels, 6.2 with sums. Sums take 25 to 35 ms to compile, panels 50. With JAX 0.11
-and 0.12, sums are as fast (a token in one run: 8.3 ms with 0.10, 9.8 with both), and panels take two to three times as
-long.
+Sums for one or two rows are faster than panels, and than float32 weights; they also compile faster. From JAX 0.11 on,
+panels take two to three times as long.
 """
 
 import math
@@ -25,6 +22,7 @@ from jaxops.kernels.dequantize import Quantized
 from jaxops.kernels.matmul.dot import Multiply, bilinear, dot
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
+from jaxops.kernels.unpack import at_positions, unpacked
 
 # The number of weights in a panel, and in the smallest matrix for which a loop pays.
 _PANEL = 1 << 19
@@ -36,19 +34,11 @@ _FEW_ROWS, _FEWEST_TERMS, _MOST_TERMS = 2, 4, 15
 _INTEGERS = 1 << 23
 
 
-def unpacked(x: jax.Array, bits: int) -> jax.Array:
-    """Unpacks the elements of bytes, the lowest bits first: returns uint8, the last axis 8 / bits times as long."""
-    if bits == 8:
-        return x
-    elements = jnp.stack(_places(x, bits), -1)
-    return lax.reshape(elements, (*x.shape[:-1], x.shape[-1] * (8 // bits)))
-
-
 def block_quantized_dot(a: jax.Array, b: jax.Array, scales: jax.Array, zeros: jax.Array | None, bits: int) -> jax.Array:
     """Returns a · wᵀ (…, N), float32, where w (N, K) is (b - zeros) · scales.
 
     a: (…, K), float32. b: (N, blocks, bytes of a block), uint8, the lowest bits first. scales, zeros: (N, blocks),
-    numbers; a zero is 2^(bits - 1) where they are None. The last block may have more elements than K asks for.
+    numbers; a zero is 2^(bits - 1) if they are None. The last block may have more elements than K asks for.
     """
     return _dot(a, b, scales, *([] if zeros is None else [zeros]), bits=bits)
 
@@ -56,8 +46,8 @@ def block_quantized_dot(a: jax.Array, b: jax.Array, scales: jax.Array, zeros: ja
 def packed_product(a: Any, w: Quantized, dimensions: Any) -> Callable[[Any, Quantized], jax.Array] | None:
     """Returns the function that computes `lax.dot_general` of floats and dequantized blocks by packed integers.
 
-    None where the blocks do not lie along the sum, or fill no whole bytes. a, w: the types of the operands; both
-    functions take a dequantized `a`, too. What is packed takes the bytes of the integers at most, so it pays where it
+    None if the blocks do not lie along the sum, or fill no whole bytes. a, w: the types of the operands; both
+    functions take a dequantized `a`, too. What is packed takes the bytes of the integers at most, so it pays if it
     is prepared.
     """
     (over_a, over_w), (batch, _) = dimensions
@@ -90,11 +80,6 @@ def _packed(codes: jax.Array, block: int, bits: int) -> jax.Array:
     return sum((places[..., k] << np.uint8(bits * k) for k in range(1, per_byte)), places[..., 0])
 
 
-def _places(x: jax.Array, bits: int) -> list[jax.Array]:
-    """Returns the elements at each position in a byte, the lowest bits first."""
-    return [(x >> np.uint8(shift)) & np.uint8(2**bits - 1) for shift in range(0, 8, bits)]
-
-
 def _floats(elements: jax.Array, scales: jax.Array, *zeros: jax.Array, middle: int) -> jax.Array:
     """Returns (elements - zero) · scale, of shape (N, elements of all blocks)."""
 
@@ -123,7 +108,7 @@ def _in_panels(a: jax.Array, b: jax.Array, scales: jax.Array, *zeros: jax.Array,
 
     def panel(_: None, start: Any) -> tuple[None, Any]:
         codes, *more = (lax.dynamic_slice_in_dim(x, start, size) for x in (b, scales, *zeros))
-        floats = [_floats(place, *more, middle=2 ** (bits - 1)) for place in _places(codes, bits)]
+        floats = [_floats(place, *more, middle=2 ** (bits - 1)) for place in at_positions(codes, bits)]
         return None, sum(bilinear(multiply, w, x, rows) for w, x in zip(floats, columns, strict=True))
 
     # If N is not a multiple of a panel, the last panel begins earlier, and overlaps the one before.
@@ -161,8 +146,8 @@ def _as_sums(a: jax.Array, b: jax.Array, scales: jax.Array, *zeros: jax.Array, b
 
     products = sum(map(product, range(1, per_byte)), product(0)) * by.astype(jnp.float32)
     total = sum((products[:, :, term] for term in range(1, count)), products[:, :, 0])
-    # Without a barrier, XLA from JAX 0.11 on fuses the additions with the reduction, and stores each term: 1×768×32000
-    # takes 21 ms, not 1.1.
+    # Without a barrier, XLA from JAX 0.11 on fuses the additions with the reduction, and stores each term, which takes
+    # many times as long.
     return lax.reshape(lax.reduce_sum(lax.optimization_barrier(total), (2, 3)), (*lead, n))
 
 

@@ -1,9 +1,9 @@
 """Float32 matrix products with the precision of `jax.default_matmul_precision`, on a CPU too.
 
-XLA:CPU multiplies in float32, whatever the precision. Some processors need a third (AMX) or a half (AVX512-BF16 of AMD)
-of the time for a bfloat16 product. The error of an element is then about 4e-3 of the scale of its terms, with float32
-1e-6. Three bfloat16 products in place of one, which the precision "high" allows, have 2e-5. But they took 1.3 times as
-long as float32 (AMX, geometric mean of 13 models), and twice the memory of the weights, so "high" is float32 here.
+XLA:CPU multiplies in float32, whatever the precision. Some processors (AMX, AVX512-BF16 of AMD) are two to three times
+as fast for a bfloat16 product. The error of an element is then about 4e-3 of the scale of its terms, with float32 1e-6.
+Three bfloat16 products in place of one, which the precision "high" allows, have 2e-5. But they took longer than float32
+on AMX, and twice the memory of the weights, so "high" is float32 here.
 """
 
 import math
@@ -25,16 +25,15 @@ from jaxops.kernels.target import Target
 # JAX's names of the precisions that allow bfloat16 products.
 _BFLOAT16 = {"bfloat16", "BF16_BF16_F32"}
 # The features of a processor (as Linux names them) with which bfloat16 products are faster than float32: AMX, and
-# AVX512-BF16 if it adds twice as many terms per cycle as float32. AMD's does (64×768×3072 1.8 → 0.9 ms). On another
-# processor, whose maker was not recorded, bfloat16 was slower (1.3 → 2.0).
+# AVX512-BF16 if it adds twice as many terms per cycle as float32. AMD's does. On another processor, whose maker was not
+# recorded, bfloat16 was slower.
 _AMX = {"amx_bf16"}
 _FAST = _AMX, {"avx512_bf16", "AuthenticAMD"}
 # With at least this many rows (the vocabulary of a language model, say), weights (N, K) stay as they are: the file has
-# this table for the embedding, so no second one is made. In JAX 0.11 both are as fast; for 0.10 see `_in_panels`. A
-# single row takes 1.05 of the time.
+# this table for the embedding, so no second one is made. In JAX 0.11 both are as fast; for 0.10 see `_in_panels`.
 _MANY_WORDS = 40_000
-# Fewer rows are multiplied in float32: for one row, the time is that of reading the matrix (1×768×3072 0.6 ms, in
-# bfloat16 2.8).
+# Fewer rows are multiplied in float32: for one row, the time is that of reading the matrix, and in bfloat16 it is
+# longer.
 _FEW_ROWS = 8
 # See `_reads_rows`.
 _TURNED_ROWS = 100
@@ -82,7 +81,7 @@ def dot(a: Any, b: Any, dimensions: Any, dtype: Any) -> Any:
     ((over_a, _), (batch, _)) = dimensions
     rest = [d for axis, d in enumerate(a.shape) if axis not in (*over_a, *batch)]
     rows = math.prod(rest)
-    # XLA:CPU of JAX 0.10 transposes weights (N, K) at each call for a row of more axes: 1×1×512×2048 0.31 → 0.07 ms.
+    # XLA:CPU of JAX 0.10 transposes weights (N, K) at each call for a row of more axes.
     if len(rest) > 1 and _is_row(rows) and b.ndim == 2 and len(over_a) == 1:
         columns = dot(lax.reshape(a, (1, a.size)), b, (((1,), dimensions[0][1]), ((), ())), dtype)
         return lax.reshape(columns, (*rest, columns.shape[1]))
@@ -99,9 +98,9 @@ def _is_narrow(dtype: Any) -> bool:
 
 
 def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any]) -> Any:
-    """Returns a function of both operands that is faster on a CPU than `lax.dot_general`; None where there is none.
+    """Returns a function of both operands that is faster on a CPU than `lax.dot_general`; None if there is none.
 
-    It transposes weights, which is done once where they are prepared, multiplies large matrices in panels, or computes
+    It transposes weights, which is done once if they are prepared, multiplies large matrices in panels, or computes
     a single row of bfloat16 as two.
 
     operands, params: the types of the operands and the parameters of a `dot_general`.
@@ -114,8 +113,7 @@ def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any])
     rows, (over,) = math.prod(rest), over_b
     turns = target.prepared and (_reads_columns(target, b, rows) if over == 0 else _reads_rows(b, rows))
     over = 1 - over if turns else over
-    # For one row, XLA converts all bfloat16 weights to float32: a perceptron of four layers takes 10.8 ms, with two
-    # rows 1.0.
+    # For one row, XLA converts all bfloat16 weights to float32; for two rows it does not.
     in_two = b.dtype == jnp.bfloat16 and _is_row(rows)
     in_panels = _in_panels(target, b, over, rows)
     if not (turns or in_two or in_panels):
@@ -140,16 +138,16 @@ def _is_row(rows: Any) -> bool:
 
 def _reads_columns(target: Target, b: Any, rows: Any) -> bool:
     """Returns True if a CPU multiplies faster with weights (K, N) that are prepared as (N, K)."""
-    # As (N, K), bfloat16 and int8 weights need not be packed at each call: 64×768×3072 3.1 → 1.8 and 0.7 → 0.5 ms.
-    # One row of float16: see `narrow_row`; more rows take up to twice as long.
+    # As (N, K), bfloat16 and int8 weights need not be packed at each call. One row of float16: see `narrow_row`; more
+    # rows take up to twice as long.
     return b.dtype in (jnp.bfloat16, jnp.int8) or (target.packs_whole and b.dtype == jnp.float16 and _is_row(rows))
 
 
 def _reads_rows(b: Any, rows: Any) -> bool:
     """Returns True if a CPU multiplies faster with weights (N, K) that are prepared as (K, N).
 
-    YNNPACK packs (K, N) faster: 49×512×2048 takes 0.79 → 0.66 ms, 49×160×960 0.15 → 0.11. From 100 rows on the gain is
-    a few percent, which is not worth a second copy of many more weights.
+    YNNPACK packs (K, N) faster. From 100 rows on the gain is a few percent, which is not worth a second copy of many
+    more weights.
     """
     is_few = isinstance(rows, int) and 1 < rows < _TURNED_ROWS
     return b.dtype == jnp.float32 and is_few and b.shape[0] < _MANY_WORDS
@@ -159,8 +157,7 @@ def _in_panels(target: Target, b: Any, over: int, rows: Any) -> bool:
     """Returns True if a CPU multiplies a large matrix faster panel by panel.
 
     XLA of JAX 0.10 packs the matrix at each call; (K, N) from 49 rows on. If it is larger than the memory that glibc
-    keeps, Linux provides new pages each time: 64×768×50257 takes 58 → 22 ms, 32 rows of (N, K) 48 → 16, 8×8192×8192
-    76 → 18, 32×4096×4096 21 → 8. From 96 rows on XLA multiplies in another way.
+    keeps, Linux provides new pages each time, which takes time. From 96 rows on XLA multiplies in another way.
     """
     is_large = b.dtype == jnp.float32 and b.size * b.dtype.itemsize > _LARGE
     fewest = _FEWEST_OF_COLUMNS if over == 0 else 2

@@ -1,10 +1,8 @@
 """One row times a matrix of 16-bit floats, on a CPU.
 
-XLA:CPU converts the complete matrix to float32 for one row, and in JAX 0.10 element by element: (1, 768) times
-(768, 2048) takes 10.5 ms in float16 and 4.9 in bfloat16, where float32 takes 0.08. As one of two rows, it takes 0.24 in
-bfloat16 (JAX 0.11 and 0.12: 0.4 to 0.7 → 0.18). In float16, one of two rows takes 0.39, and allocates float32 weights
-for each product of a program; panels of them, 0.22. A token of a Llama of 110 million weights takes 380 ms → 44 (JAX
-0.12: 164 → 28). With JAX 0.10, weights (N, K) in float16 are fast: 0.17.
+XLA:CPU converts the complete matrix to float32 for one row, and in JAX 0.10 element by element, which takes many times
+as long as a float32 product. As one of two rows, a bfloat16 product is fast. In float16 it allocates float32 weights
+for each product of a program; panels of them are faster. With JAX 0.10, weights (N, K) in float16 are fast.
 """
 
 from typing import Any

@@ -1,11 +1,10 @@
 """A row times a matrix, and a matrix times a column, on a CPU, without a loop that XLA must compile.
 
-XLA compiles a kernel for each such product, in 35 to 50 ms of processor time, and two or three, of 15 to 20 ms each,
-for the mean over all positions of an image. A convolution whose window is the complete row calls Eigen instead, and a
-product of two rows calls YNNPACK, which need no compilation. Squeeze-and-excitation has one mean and two such products:
-EfficientNet-B0, with 16 of these blocks, starts in 0.88 of the time with its products in this form, and in 0.82 if its
-means are, too. Such a product may sum the last columns in another order than the first ones, so equal channels may
-differ by an ulp, as in any product.
+XLA compiles a kernel for each such product, and two or three for the mean over all positions of an image. A convolution
+whose window is the complete row calls Eigen instead, and a product of two rows calls YNNPACK, which need no
+compilation. Squeeze-and-excitation has one mean and two such products: EfficientNet-B0, with 16 of these blocks, starts
+sooner with its products and means in this form. Such a product may sum the last columns in another order than the first
+ones, so equal channels may differ by an ulp, as in any product.
 """
 
 import math
@@ -18,14 +17,12 @@ from jax import lax
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
 
-# Up to this many weights, a convolution is used; for more, two rows. Microseconds of XLA's loop, a convolution, two
-# rows: 1152×48 12, 18, 10; 672×168 49, 50, 35; 240×960 63, 103, 101. Repeating the row needs a small loop.
+# Up to this many weights, a convolution is used; for more, two rows, although repeating the row needs a small loop.
 _MOST_WEIGHTS = 1 << 16
-# A larger matrix times a column stays XLA's loop; for a smaller one, such as 512×16, both take a few microseconds.
+# A larger matrix times a column stays XLA's loop; for a smaller one, such as 512×16, both are as fast.
 _MOST_OF_A_SUM = 1 << 14
-# Up to this many numbers, a mean is a convolution; for more, two rows. Microseconds of XLA's two or three loops, a
-# convolution, two rows: 7×7×960 19, 14, 11; 28×28×72 56, 19, 12; 14×14×480 14, 23, 13; 56×56×144 64, 134, 76. With two
-# rows, a small loop selects one of the results, which adds a twentieth to the start of EfficientNet-B0.
+# Up to this many numbers, a mean is a convolution; for more, two rows. With two rows, a small loop selects one of the
+# results, which takes time to compile.
 _MOST_NUMBERS = 140_000
 # For a mean over fewer positions, the loop is not worth replacing. Over more positions, one sum would be off by 1e-5,
 # so parts are summed.
@@ -56,8 +53,7 @@ def column_product(a: Any, b: Any, multiply: Any) -> Any:
     """Returns `multiply(a, b)` of one small matrix (…, M, K) and one column (…, K, 1); None for any other product.
 
     multiply: hashable. In a specialized program on a CPU the product is a sum: XLA compiles a kernel for each product,
-    but one kernel for all equal sums. Mamba with four layers, whose 64 steps an export unrolls, starts in 0.71 of the
-    time, and a call takes 1.0.
+    but one kernel for all equal sums: Mamba, whose 64 steps an export unrolls, starts sooner, and a call takes as long.
     """
     if min(a.ndim, b.ndim) < 2 or {a.dtype, b.dtype} != {np.dtype(np.float32)}:
         return None

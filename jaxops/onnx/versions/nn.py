@@ -66,7 +66,7 @@ def batch_normalization_1(
 @version("BatchNormalization", 7)
 @like(batch_normalization_1, without=["is_test"])
 def batch_normalization_7(*inputs: Any, spatial: int = 1, n_outputs: int, **attributes: Any) -> Any:
-    # The number of outputs tells training from inference.
+    # The number of outputs distinguishes training from inference.
     return batch_normalization_1(*inputs, is_test=n_outputs == 1, spatial=spatial, n_outputs=n_outputs, **attributes)
 
 
@@ -82,7 +82,7 @@ def batch_normalization_14(*inputs: Any, training_mode: int, n_outputs: int, **a
 
 @version("Dropout", 1)
 def dropout_1(data: SizesKept[Array], *, is_test: int = 1, ratio: float, n_outputs: int, rng: Any = None) -> Any:
-    """In version 7 nothing tells training from inference; it is inference here, as in onnxruntime."""
+    """In version 7 nothing distinguishes training from inference; it is inference here, as in onnxruntime."""
     found = ops.dropout(data, ratio, not is_test, rng=rng, return_mask=n_outputs > 1)
     return (found[0], found[1].astype(found[0].dtype)) if n_outputs > 1 else found  # a mask of T
 

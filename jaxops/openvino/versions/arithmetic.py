@@ -1,4 +1,4 @@
-"""Arithmetic, comparison and logic of two operands, which broadcast as `auto_broadcast` says."""
+"""Arithmetic, comparison and logic of two operands, which broadcast by `auto_broadcast`."""
 
 from collections.abc import Callable
 from typing import Any

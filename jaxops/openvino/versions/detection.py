@@ -13,7 +13,7 @@ from jaxops.static import Array
 @version("Proposal", 1, of=openvino.proposal)
 @like(openvino.proposal)
 def proposal_1(*inputs: Any, infer_probs: bool, **attributes: Any) -> Any:
-    """`infer_probs` is ignored: it only says that the second output is read."""
+    """`infer_probs` is ignored: it only announces that the second output is read."""
     boxes, probabilities = openvino.proposal(*inputs, **attributes)
     return boxes, probabilities
 

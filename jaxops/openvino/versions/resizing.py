@@ -55,7 +55,7 @@ def interpolate_11(
 def interpolate_4(
     data: Array, sizes: Static, scales: Static, axes: Static = None, *, shape_calculation_mode: Word, **attributes: Any
 ) -> Array:
-    """`shape_calculation_mode` says whether `sizes` or `scales` is used."""
+    """`shape_calculation_mode` selects `sizes` or `scales`."""
     numbers = sizes if shape_calculation_mode == "sizes" else scales
     return interpolate_11(data, numbers, axes, shape_calculation_mode=shape_calculation_mode, **attributes)
 

@@ -62,7 +62,7 @@ def squeeze(data: Array, axes: Static = None) -> Array:
 
 @version("Squeeze", 15, of=ops.squeeze)
 def squeeze_15(data: Array, axes: Static = None, *, allow_axis_skip: bool) -> Array:
-    """`allow_axis_skip` is ignored: it only says that the rank may vary."""
+    """`allow_axis_skip` is ignored: it only announces that the rank may vary."""
     return squeeze(data, axes)
 
 

@@ -55,7 +55,7 @@ def idft(data: Array, axes: Static, signal_size: Static = None) -> Array:
 
 @version("RDFT", 9, of=ops.dft)
 def rdft(data: Array, axes: Static, signal_size: Static = None) -> Array:
-    """Transforms real data. Along the last of `axes` the result has one half, as the other half is its conjugate."""
+    """Transforms real data. Along the last of `axes` the result keeps the first half; the rest is its conjugate."""
     *before, (axis, length) = _some_axes("RDFT", axes, signal_size, array(data).ndim)
     half = ops.dft(ops.unsqueeze(data, (-1,)), length, axis, onesided=1)
     return _transformed(half, before, False)

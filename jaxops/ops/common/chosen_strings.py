@@ -20,7 +20,7 @@ def moves_strings(*positions: int) -> Callable[[F], F]:
     """Marks an operator that moves elements without reading them, so that it moves chosen strings under `jit`.
 
     The result is `ChosenStrings` where traced numbers choose strings among the operands, or where a traced operand
-    tells how to move static strings. positions: those of the operands with elements.
+    knows how to move static strings. positions: those of the operands with elements.
     """
 
     def decorate(fn: F) -> F:

@@ -34,7 +34,8 @@ def random_key(rng: Any, seed: float | None) -> Any:
 
 
 def not_below(seed: int, share: Any, count: Dim) -> jax.Array:
-    """Draws `count` numbers in [0, 1), those of NumPy's `RandomState(seed)`, and tells if each is at least `share`.
+    """Draws `count` numbers in [0, 1), those of NumPy's `RandomState(seed)`, and compares each with `share`: True if at
+    least that.
 
     The numbers are drawn when the program runs, so they are not constants of the program, and their count may be
     symbolic. share: a float32 scalar in [0, 1), traced.

@@ -53,7 +53,7 @@ def assert_sizes(y: Any, sizes: Sizes, dtype: Any = None) -> Any:
     """Asserts that a traced result has the sizes and the type that were resolved, and returns the result.
 
     A symbolic size may be written in several forms, such as `2*b - b` and `b`. The result gets the form in `sizes`,
-    since JAX joins arrays of one form only. A static result is returned unchanged. dtype: None where the function that
+    since JAX joins arrays of one form only. A static result is returned unchanged. dtype: None if the function that
     made the result decides its type.
 
     Raises AssertionError if sizes or types differ: that is a mistake of the operator, not of its caller. Raises

@@ -127,8 +127,7 @@ def _grouped(x: Any, y: Any, axis: int, work: Any) -> Any:
         x = x.reshape(batch, groups, heads // groups * queries, width)
         product = dot(x, y, (((3,), (axis,)), ((0, 1), (0, 1))), work)
         return product.reshape(batch, heads, queries, product.shape[-1])
-    # XLA:CPU is faster with one batch axis than with two: 12 heads of 64 tokens and size 64 take 0.22 ms rather than
-    # 0.29.
+    # XLA:CPU is faster with one batch axis than with two.
     x = x.reshape(batch * groups, heads // groups * queries, width)
     y = y.reshape(batch * groups, *y.shape[2:])
     product = dot(x, y, (((2,), (axis - 1,)), ((0,), (0,))), work)
@@ -178,6 +177,14 @@ def key_mask(queries: Any, keys: Any, *, offset: Any = 0, left: int | None = Non
 def split_heads(x: Any, heads: int) -> Any:
     """(B, S, heads · H) as (B, heads, S, H)."""
     return x.reshape(*x.shape[:2], heads, x.shape[2] // heads).transpose(0, 2, 1, 3)
+
+
+def split_grouped_heads(q: Any, k: Any, v: Any, heads: int, groups: int) -> tuple[Any, Any, Any]:
+    """Splits q into `heads`, and k and v into `groups`. If k and v are None, q holds all three."""
+    if k is not None:
+        return split_heads(q, heads), split_heads(k, groups), split_heads(v, groups)
+    packed = split_heads(q, heads + 2 * groups)
+    return packed[:, :heads], packed[:, heads : heads + groups], packed[:, heads + groups :]
 
 
 def merge_heads(x: Any) -> Any:

@@ -20,8 +20,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _items(value: Any, dtype: Any) -> Any:
-    """The elements of an operand: each a `SizeRatio`, a boolean, or the SizeError that tells why it does not follow
-    from a size.
+    """The elements of an operand: each a `SizeRatio`, a boolean, or the SizeError with the reason why it does not
+    follow from a size.
 
     dtype: the type that a Python number takes, that of the other operands.
     """
@@ -199,7 +199,7 @@ def tracks_sizes(fn: F) -> F:
 
     @functools.wraps(fn)
     def run(*args: Any, **attributes: Any) -> Any:
-        with_elements = args if rule else args[:1]  # later operands tell how to move the elements
+        with_elements = args if rule else args[:1]  # later operands determine how the elements move
         operands = [x for arg in with_elements for x in (arg if type(arg) in (list, tuple) else (arg,))]
         from_sizes = next((x for x in operands if type(x) is FromSizes), None)
         if from_sizes is None:

@@ -10,13 +10,23 @@ from jax import lax
 from jaxops.kernels.custom_transpose import linear
 
 
-def first_largest(sample: Any, steps: Any, moving: Any, fixed: Any, empty: Any) -> Any:
-    """For each element of the result, the number of the first largest sample, where NaN is the largest; -1 for none.
+def largest(sample: Any, steps: Any, moving: Any, fixed: Any, empty: Any) -> Any:
+    """Returns the first largest sample of each element, differentiable with respect to `moving`; NaN is the largest.
 
-    sample: `sample(number, moving, fixed)` gives a value for each element. steps: the number of samples. empty: the
-    value to start from, -inf for each element.
+    sample: `sample(number, moving, fixed)` gives a value for each element. steps: the number of samples; none gives 0.
+    empty: the value to start from, -inf for each element.
     """
-    moving = lax.stop_gradient(moving)
+    first = _first_largest(sample, steps, lax.stop_gradient(moving), fixed, empty)
+
+    def winning(number: Any, moving: Any, fixed: Any) -> Any:
+        *fixed, first = fixed
+        return jnp.where(first == number, sample(number, moving, fixed), jnp.zeros_like(empty))
+
+    return summed(winning, steps, moving, (*fixed, first))
+
+
+def _first_largest(sample: Any, steps: Any, moving: Any, fixed: Any, empty: Any) -> Any:
+    """Returns the number of the first largest sample for each element; -1 for none."""
 
     def step(number: Any, state: Any) -> Any:
         best, first = state

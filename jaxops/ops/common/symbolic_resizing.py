@@ -31,7 +31,7 @@ def sampled(x: Any, p: Resized, how: Any) -> Any:
     taps = []
     for j in range(1 - reach, 1 + reach):
         distance = jnp.abs(j - (coordinates - first))
-        weight = jnp.maximum(1 - distance, 0) if reach == 1 else _cubic(distance, how.cubic_coeff_a)
+        weight = jnp.maximum(1 - distance, 0) if reach == 1 else cubic(distance, how.cubic_coeff_a)
         index = first.astype(np.int32) + j
         if how.exclude_outside:
             weight = jnp.where((index < 0) | (index >= size), 0, weight)
@@ -53,7 +53,7 @@ def _by_matrix(x: Any, p: Resized, how: Any, coordinates: Any, reach: int) -> An
     first = jnp.floor(coordinates)
     step = lax.iota(np.int32, 2 * span) - jnp.asarray(span - 1, np.int32)
     distance = jnp.abs(step.astype(np.float32)[None] - (coordinates - first)[:, None]) * narrow
-    weights = jnp.maximum(1 - distance, 0) if reach == 1 else _cubic(distance, how.cubic_coeff_a)
+    weights = jnp.maximum(1 - distance, 0) if reach == 1 else cubic(distance, how.cubic_coeff_a)
     indices = first.astype(np.int32)[:, None] + step[None]
     last = jnp.asarray(p.size, np.int32) - 1
     if how.exclude_outside:
@@ -101,7 +101,9 @@ def _taken(x: Any, indices: Any, size: Any, axis: int) -> Any:
     return jnp.take(x, jnp.clip(indices, 0, size - 1), axis=axis, mode="clip")
 
 
-def _cubic(distance: Any, a: float) -> Any:
+def cubic(distance: Any, a: float) -> Any:
+    """Returns the weights of a cubic filter at these distances from its centre; those of a NumPy array by NumPy."""
     near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
     far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-    return jnp.where(distance <= 1, near, jnp.where(distance < 2, far, 0))
+    where = np.where if isinstance(distance, np.ndarray) else jnp.where
+    return where(distance <= 1, near, where(distance < 2, far, 0))

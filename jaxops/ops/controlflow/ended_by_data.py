@@ -62,7 +62,7 @@ class EndedByData:
     iterate: (number, condition, state) → (condition, state, scan outputs), a partial application to the list of values
     that body captures. start: the condition and the state before the first iteration. limit: the trip count, an integer
     or a traced one; None for no limit. conditional: whether the condition can end the loop. size: the largest number of
-    iterations; None if there is none. node: the name of the node in a model; empty where there is none.
+    iterations; None if there is none. node: the name of the node in a model; empty if there is none.
     """
 
     iterate: partial[Any]

@@ -201,8 +201,8 @@ class _Loop:
     conditional: bool  # whether the condition can end the loop
     state: list[Any]
     step: Callable[[Any, Any, Sequence[Any]], Any]
-    types: Sequence[Any]  # the element types of the state, where a model says them
-    declared: Sequence[Any]  # the types and shapes of the scan outputs, where a model says them
+    types: Sequence[Any]  # the element types of the state, if a model declares them
+    declared: Sequence[Any]  # the types and shapes of the scan outputs, if a model declares them
     size: int | None  # the largest number of iterations, if data decide how many there are
     node: str  # its name, in a model
 
@@ -263,7 +263,7 @@ class _Loop:
         return (*state, *(xp.zeros((0, *s.shape), s.dtype) for xp, s in zip(spaces, shapes, strict=True)))
 
     def check_kept(self, done: int, state: Sequence[Any], scans: Sequence[Any]) -> None:
-        """Raises TooLargeError where scan outputs, or sequences that grow, do not fit in memory.
+        """Raises TooLargeError if scan outputs, or sequences that grow, do not fit in memory.
 
         If only the count ends the loop, their size is known after the first iteration. Otherwise it is checked each
         time that it may have doubled.

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import element_type, integer, ints
+from jaxops.attributes import check_not_negative, element_type, integer, ints
 from jaxops.dtypes import as_traced, canonical, is_string
-from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe, message
+from jaxops.errors import DTypeError, ShapeError, SignatureError, describe, message
 from jaxops.memory import bounded
 from jaxops.ops.common.size_tracking import repeated
 from jaxops.shapes.tensor import reshaping as sizes_of
@@ -76,9 +76,7 @@ def constant_of_shape(input: StaticInts, *, value: Any = _ZERO) -> Array:
     fill = static_array(known("value", value))
     if fill.size != 1:
         raise ShapeError(message("`value` must be one number", value=fill))
-    negative = [d for d in sizes if isinstance(d, int) and d < 0]
-    if negative:
-        raise ArgumentError(f"shape {sizes} holds {negative[0]}; sizes must not be negative")
+    check_not_negative("input", sizes)
     if any(map(is_symbolic, sizes)):
         return repeated(fill, jnp.broadcast_to(as_traced(fill.reshape(())), sizes))
     # A broadcast view: a large constant takes memory once it becomes a JAX array. Strings are looked at one by one.

@@ -13,9 +13,9 @@ import jax
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import element_type, integer, ints
+from jaxops.attributes import check_not_negative, element_type, integer, ints
 from jaxops.dtypes import SUB_BYTE, accumulation_type, canonical, floating, is_float
-from jaxops.errors import ArgumentError, DTypeError, ShapeError, shape_text
+from jaxops.errors import DTypeError, ShapeError, shape_text
 from jaxops.memory import bounded
 from jaxops.ops.common.randomness import random_key
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts
@@ -180,9 +180,7 @@ def _classes(operands: tuple[Any, Any], count: int, dtype: np.dtype) -> jax.Arra
 
 def _sizes(shape: Ints) -> Sizes:
     sizes = sizes_of.countable(ints("shape", shape))
-    negative = [d for d in sizes if isinstance(d, int) and d < 0]
-    if negative:
-        raise ArgumentError(f"`shape` {shape_text(sizes)} holds {negative[0]}; sizes must not be negative")
+    check_not_negative("shape", sizes)
     return sizes
 
 

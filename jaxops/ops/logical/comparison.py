@@ -24,7 +24,7 @@ TRAITS = Traits(foldable=True)
 @compares_strings
 @tracks_sizes
 def equal(a: A, b: A) -> A:
-    """Tells if a = b, element by element; the operands broadcast to each other.
+    """Returns True for each element with a = b; the operands broadcast to each other.
 
     a, b: any one dtype; strings are static. Returns booleans, of the common shape.
     Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ.
@@ -42,7 +42,7 @@ def _equal(a: Any, b: Any) -> Any:
 
 @tracks_sizes
 def greater(a: A, b: A) -> A:
-    """Tells if a > b, element by element; the operands broadcast to each other.
+    """Returns True for each element with a > b; the operands broadcast to each other.
 
     a, b: numbers, of one dtype. Returns booleans, of the common shape.
     Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ.
@@ -56,7 +56,7 @@ def greater(a: A, b: A) -> A:
 
 @tracks_sizes
 def less(a: A, b: A) -> A:
-    """Tells if a < b, element by element; the operands broadcast to each other.
+    """Returns True for each element with a < b; the operands broadcast to each other.
 
     a, b: numbers, of one dtype. Returns booleans, of the common shape.
     Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ.
@@ -70,7 +70,7 @@ def less(a: A, b: A) -> A:
 
 @tracks_sizes
 def greater_or_equal(a: A, b: A) -> A:
-    """Tells if a ≥ b, element by element; the operands broadcast to each other.
+    """Returns True for each element with a ≥ b; the operands broadcast to each other.
 
     a, b: numbers, of one dtype. Returns booleans, of the common shape.
     Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ.
@@ -85,7 +85,7 @@ def greater_or_equal(a: A, b: A) -> A:
 
 @tracks_sizes
 def less_or_equal(a: A, b: A) -> A:
-    """Tells if a ≤ b, element by element; the operands broadcast to each other.
+    """Returns True for each element with a ≤ b; the operands broadcast to each other.
 
     a, b: numbers, of one dtype. Returns booleans, of the common shape.
     Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ.

@@ -67,7 +67,7 @@ def relu(x: A) -> A:
 
 
 def _relu(x: jax.Array) -> jax.Array:
-    # `jax.nn.relu` without the rule of its derivative, which takes 1 ms to trace.
+    # `jax.nn.relu` without the rule of its derivative, which is slow to trace.
     zero = lax.full_like(x, 0)
     return lax.select(lax.le(x, zero), zero, x)
 

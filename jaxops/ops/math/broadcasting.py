@@ -5,9 +5,8 @@ __all__ = ["expand"]
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import ints
+from jaxops.attributes import check_not_negative, ints
 from jaxops.dtypes import is_string, traced_for_sizes
-from jaxops.errors import ArgumentError
 from jaxops.memory import bounded
 from jaxops.ops.common.chosen_strings import moves_strings
 from jaxops.ops.common.result_sizes import assert_sizes
@@ -37,9 +36,7 @@ def expand(input: A, shape: StaticInts) -> A:
 
 @jit_if_concrete
 def _expand(input: Array, shape: Sizes) -> Array:
-    negative = [d for d in shape if isinstance(d, int) and d < 0]
-    if negative:
-        raise ArgumentError(f"`shape` {shape} holds {negative[0]}; sizes must not be negative")
+    check_not_negative("shape", shape)
     sizes = sizes_of.countable(broadcast(input.shape, shape))
     # NumPy's result is a view; but strings are looked at one by one.
     bounded(sizes, input.dtype.itemsize, computed=isinstance(input, np.ndarray) and is_string(input))

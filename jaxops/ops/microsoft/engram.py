@@ -274,7 +274,7 @@ def engram_gate(
     *,
     epsilon: float = 1e-5,
 ) -> Any:
-    """Multiplies a value by a gate for each of G streams, which says how well the key fits the query.
+    """Multiplies a value by a gate for each of G streams, which measures how well the key fits the query.
 
     key, query: (B, L, G, H), value: (B, L, H), floats; all operands are of one dtype. key and query are divided by the
     root of their mean square over H, and scaled by key_norm_scale and query_norm_scale, (G, H). With d, their product

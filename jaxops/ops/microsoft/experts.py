@@ -13,7 +13,7 @@ from jax import lax
 from jaxops.attributes import flag, integer, one_of
 from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, SignatureError, UnsupportedError
-from jaxops.kernels.matmul.block_quantized import unpacked
+from jaxops.kernels.unpack import unpacked
 from jaxops.ops.common.elementwise import traced_operands
 from jaxops.ops.common.quantized_numbers import quantized
 from jaxops.ops.microsoft.gelu_variants import swiglu_factors

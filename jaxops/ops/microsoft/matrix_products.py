@@ -97,7 +97,7 @@ def fused_matmul(
 def _axis_order(operand: str, sizes: Sizes, transposed: bool, batch_transposed: bool) -> tuple[int, ...]:
     """Returns the axes in the order (batch …, rows, columns).
 
-    batch_transposed: first moves the first axis behind the batch. transposed: then swaps the last two axes.
+    batch_transposed: first moves the first axis after the batch. transposed: then swaps the last two axes.
     A single axis stays in place.
     """
     axes = list(range(len(sizes)))

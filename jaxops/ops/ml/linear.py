@@ -61,7 +61,7 @@ def linear_classifier(
     With one target and two labels, the second label is chosen where the score s is above 0, and there are two scores:
     (1 - s, s), or with LOGISTIC the logistic of (-s, s). SOFTMAX is not applied, as in onnxruntime. With PROBIT, s is
     transformed first (onnxruntime leaves one of the two scores undefined).
-    multi_class: says how the model was trained, and changes nothing.
+    multi_class: how the model was trained; changes nothing.
     Raises SignatureError without labels, ShapeError for other sizes, ArgumentError for another transform.
     Source: ONNX ai.onnx.ml.LinearClassifier, opset 1.
 

@@ -287,7 +287,7 @@ def _by_target(weights: np.ndarray, leaf: jax.Array, target: np.ndarray) -> jax.
 
 
 def _target_of_trees(trees: Trees, voting: np.ndarray) -> np.ndarray | None:
-    """The only target of each tree; None where a tree has several."""
+    """The only target of each tree; None if a tree has several."""
     per_tree = np.zeros((len(trees.roots), voting.shape[1]), bool)
     np.logical_or.at(per_tree, trees.leaf_trees, voting[trees.tree_leaves])
     return per_tree.argmax(1) if voting.shape[1] and (per_tree.sum(1) <= 1).all() else None

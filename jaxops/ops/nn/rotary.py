@@ -64,7 +64,7 @@ def rotary_embedding(
     `position_ids` (B, S) chooses one for each token, or (B, S, R / 2) without it.
     interleaved: a pair is two neighbours, else element i and element i + R / 2.
     Returns an array like x; 16-bit types are computed in float32.
-    Raises ShapeError, DTypeError, ArgumentError for an odd R, SignatureError without `num_heads` where it is needed,
+    Raises ShapeError, DTypeError, ArgumentError for an odd R, SignatureError without `num_heads` if it is needed,
     BoundsError for a static out-of-range position.
     Source: ONNX RotaryEmbedding, opset 23.
 

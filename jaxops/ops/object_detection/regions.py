@@ -14,7 +14,7 @@ from jaxops.attributes import integer, one_of
 from jaxops.dtypes import floating, integral
 from jaxops.errors import ShapeError, shape_text
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts
-from jaxops.ops.common.sums_of_samples import first_largest, summed
+from jaxops.ops.common.sums_of_samples import largest, summed
 from jaxops.shapes.arithmetic import all_agree, must_fit
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.static import Array, Sizes, jit_if_concrete
@@ -129,13 +129,7 @@ def _roi_align(operands: tuple[Any, Any, Any], how: _Pooling) -> Any:
     drawn = counts[:, 0] * counts[:, 1]
     if how.largest:
         empty = jnp.full((sizes[0], *how.shape, sizes[1]), -np.inf, work)
-        first = first_largest(sample, steps, moving, fixed, empty)
-
-        def winning(number: Any, moving: Any, fixed: Any) -> Any:
-            *fixed, first = fixed
-            return jnp.where(first == number, sample(number, moving, fixed), jnp.zeros_like(empty))
-
-        total = summed(winning, steps, moving, (*fixed, first))
+        total = largest(sample, steps, moving, fixed, empty)
     else:
         total = summed(sample, steps, moving, fixed) / jnp.maximum(drawn, 1)[:, None, None, None].astype(work)
     y = jnp.moveaxis(total, -1, 1)

@@ -62,9 +62,9 @@ def non_max_suppression(
         raise unbounded(problem, "n rows, cropped or filled up with -1", boxes=boxes, scores=scores)
     areas, marks = floating(boxes=boxes, scores=scores)
     _check_scores(areas.shape, marks.shape)
-    most = _one("max_output_boxes_per_class", _limit(max_output_boxes_per_class, areas.shape[1]))
-    overlap = _one("iou_threshold", np.float32(0) if iou_threshold is None else iou_threshold)
-    least = _one("score_threshold", np.float32(-np.inf) if score_threshold is None else score_threshold)
+    most = one_number("max_output_boxes_per_class", _limit(max_output_boxes_per_class, areas.shape[1]))
+    overlap = one_number("iou_threshold", np.float32(0) if iou_threshold is None else iou_threshold)
+    least = one_number("score_threshold", np.float32(-np.inf) if score_threshold is None else score_threshold)
     if size is None:
         areas, marks = _rounded_up(areas, marks)
     chosen = _select((areas, marks, most, overlap, least), flag("center_point_box", center_point_box))
@@ -77,7 +77,7 @@ def non_max_suppression(
     bounded_like((count, 3), areas, np.int64)
     if 0 in chosen.shape:
         return jnp.full((count, 3), -1, canonical(np.int64))
-    # JAX counts in int64 where it does not know that a symbolic size is small.
+    # JAX counts in int64 if it does not know that a symbolic size is small.
     batch, kind, rank = (v.astype(np.int32) for v in jnp.nonzero(chosen >= 0, size=count, fill_value=-1))
     box = jnp.where(batch < 0, -1, chosen[batch, kind, rank])
     return jnp.stack([batch, kind, box], 1).astype(canonical(np.int64))
@@ -107,7 +107,8 @@ def _limit(value: Any, boxes: Any) -> Any:
     return np.minimum(np.asarray(value), np.asarray(most))
 
 
-def _one(name: str, value: Any) -> jax.Array:
+def one_number(name: str, value: Any) -> jax.Array:
+    """Returns a scalar as an array of rank 0; raises ShapeError for more than one number."""
     number = as_traced(value)
     if number.size != 1:
         raise ShapeError(f"`{name}` must be one number, got {describe(number)}")

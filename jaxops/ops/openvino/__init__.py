@@ -4,6 +4,7 @@ from jaxops.ops.openvino.adaptive_pooling import *
 from jaxops.ops.openvino.aligned_regions import *
 from jaxops.ops.openvino.bags import *
 from jaxops.ops.openvino.class_suppression import *
+from jaxops.ops.openvino.codebooks import *
 from jaxops.ops.openvino.detections import *
 from jaxops.ops.openvino.detectron import *
 from jaxops.ops.openvino.elementwise import *

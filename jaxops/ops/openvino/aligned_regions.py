@@ -14,7 +14,7 @@ from jaxops.attributes import flag, integer, ints, one_of
 from jaxops.dtypes import accumulation_type, floats_of_one_type, integral
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts
-from jaxops.ops.common.sums_of_samples import first_largest, summed
+from jaxops.ops.common.sums_of_samples import largest, summed
 from jaxops.ops.openvino.region_pooling import interpolated
 from jaxops.shapes.arithmetic import all_agree, must_fit
 from jaxops.shapes.tensor.indexing import check_inhabited
@@ -241,13 +241,7 @@ def _samples(x: Any, batch: Any, regions: _Region, how: _How, belongs: Any) -> A
     drawn = counts[:, 0] * counts[:, 1]
     if how.largest:
         empty = jnp.full((regions.start.shape[0], *how.shape, x.shape[1]), -np.inf, work)
-        first = first_largest(sample, steps, moving, fixed, empty)
-
-        def winning(number: Any, moving: Any, fixed: Any) -> Any:
-            *fixed, first = fixed
-            return jnp.where(first == number, sample(number, moving, fixed), jnp.zeros_like(empty))
-
-        total = summed(winning, steps, moving, (*fixed, first))
+        total = largest(sample, steps, moving, fixed, empty)
     else:
         total = summed(sample, steps, moving, fixed) / jnp.maximum(drawn, 1)[:, None, None, None].astype(work)
     return jnp.moveaxis(total, -1, 1)

@@ -85,7 +85,7 @@ def embedding_bag_packed(
     *,
     reduction: Reduction = "sum",
 ) -> jax.Array:
-    """Returns the sum or the mean of the rows of a table in each bag of indices, where all bags have one size.
+    """Returns the sum or the mean of the rows of a table in each bag of indices, if all bags have one size.
 
     emb_table: (E, …), numbers. indices: (B, I), integers: rows of the table. per_sample_weights: (B, I), of the dtype
     of the table, factors of the rows of a sum. Returns (B, …), same dtype.

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import element_type, flag, integer, ints, one_of
+from jaxops.attributes import check_not_negative, element_type, flag, integer, ints, one_of
 from jaxops.dtypes import SUB_BYTE, as_traced, canonical, floating, is_float
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, shape_text
 from jaxops.kernels.xla_workarounds import rounded
@@ -58,9 +58,7 @@ def random_uniform(
     [65, 70, 56]
     """
     sizes = ints("shape", shape)
-    negative = [d for d in sizes if isinstance(d, int) and d < 0]
-    if negative:
-        raise ArgumentError(f"`shape` {shape_text(sizes)} holds {negative[0]}; sizes must not be negative")
+    check_not_negative("shape", sizes)
     kind = element_type("output_type", output_type)
     if kind not in (np.int32, np.int64) and (not is_float(kind) or kind.itemsize < 2 or kind.name in SUB_BYTE):
         raise DTypeError(

@@ -2,6 +2,7 @@
 
 __all__ = ["deformable_psroi_pooling", "psroi_pooling", "roi_pooling"]
 
+import math
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -90,18 +91,9 @@ def psroi_pooling(
     """
     operands = floats_of_one_type(input=input, coords=coords)
     _region_sizes(operands[0].shape, operands[1].shape)
-    bins = (
-        integer("spatial_bins_y", spatial_bins_y, least=1),
-        integer("spatial_bins_x", spatial_bins_x, least=1),
-    )
-    how = _Grouped(
-        integer("output_dim", output_dim, least=1),
-        integer("group_size", group_size, least=1),
-        spatial_scale,
-        bins,
-    )
+    how = _grouped(output_dim, group_size, spatial_scale, spatial_bins_y, spatial_bins_x)
     average = one_of("mode", mode, Mode) == "average"
-    per_channel = how.group**2 if average else bins[0] * bins[1]
+    per_channel = how.group**2 if average else math.prod(how.bins)
     must_fit("input", operands[0].shape, ("N", how.channels * per_channel, "H", "W"))
     return (_average_of_bins if average else _points_of_bins)(operands, how)
 
@@ -138,16 +130,7 @@ def deformable_psroi_pooling(
     one_of("mode", mode, DeformableMode)
     operands = floats_of_one_type(feature_maps=feature_maps, coords=coords, offsets=offsets)
     _region_sizes(operands[0].shape, operands[1].shape, "feature_maps")
-    bins = (
-        integer("spatial_bins_y", spatial_bins_y, least=1),
-        integer("spatial_bins_x", spatial_bins_x, least=1),
-    )
-    how = _Grouped(
-        integer("output_dim", output_dim, least=1),
-        integer("group_size", group_size, least=1),
-        spatial_scale,
-        bins,
-    )
+    how = _grouped(output_dim, group_size, spatial_scale, spatial_bins_y, spatial_bins_x)
     must_fit("feature_maps", operands[0].shape, ("N", how.channels * how.group**2, "H", "W"))
     parts = integer("part_size", part_size, least=1)
     if offsets is not None:
@@ -172,6 +155,12 @@ class _Grouped(NamedTuple):
     group: int
     scale: float
     bins: tuple[int, int]
+
+
+def _grouped(output_dim: int, group_size: int, spatial_scale: float, bins_y: int, bins_x: int) -> _Grouped:
+    bins = integer("spatial_bins_y", bins_y, least=1), integer("spatial_bins_x", bins_x, least=1)
+    channels, group = integer("output_dim", output_dim, least=1), integer("group_size", group_size, least=1)
+    return _Grouped(channels, group, spatial_scale, bins)
 
 
 def _region_sizes(x: Sizes, coords: Sizes, name: str = "input") -> None:

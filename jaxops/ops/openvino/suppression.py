@@ -11,10 +11,11 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import element_type, flag, integer, one_of
-from jaxops.dtypes import as_traced, canonical, floating
-from jaxops.errors import DTypeError, ShapeError, describe, shape_text
+from jaxops.dtypes import canonical, floating
+from jaxops.errors import DTypeError, ShapeError, shape_text
 from jaxops.ops.common.greedy_choice import choose_boxes, ordered_corners, overlap_of
 from jaxops.ops.common.result_sizes import bounded_like, check_counts, rows_that_are_counted, unbounded
+from jaxops.ops.object_detection.suppression import one_number
 from jaxops.ops.openvino.rotated_boxes import rotated_overlaps
 from jaxops.shapes.arithmetic import all_agree
 from jaxops.signature import DataSize, ElementType, Static, Traits, UpperBound, operator
@@ -131,9 +132,9 @@ def _suppressed(boxes: Any, scores: Any, limits: tuple[Any, ...], how: _How, out
     known = isinstance(most, int | np.integer | np.ndarray) and np.asarray(most).dtype.kind in "iu"
     if known:  # a limit beyond the number of boxes, which may be symbolic, has no effect: such as INT64_MAX
         most = np.minimum(most, count if isinstance(count, int) else np.iinfo(np.int32).max)
-    numbers = (_one("max_output_boxes_per_class", np.int32(0) if most is None else most),)
+    numbers = (one_number("max_output_boxes_per_class", np.int32(0) if most is None else most),)
     for name, value in zip(("iou_threshold", "score_threshold", "soft_nms_sigma"), thresholds, strict=True):
-        numbers += (_one(name, np.float32(0) if value is None else value).astype(places.dtype),)
+        numbers += (one_number(name, np.float32(0) if value is None else value).astype(places.dtype),)
     table, values, total = _chosen((places, marks, *numbers), how)
     if size is None:
         rows = int(total)
@@ -170,13 +171,6 @@ def _check_scores(how: _How, boxes: Sizes, scores: Sizes) -> None:
     )
     if len(scores) != 3 or not all_agree(problem, boxes, (scores[0], scores[2], how.numbers)):
         raise ShapeError(problem)
-
-
-def _one(name: str, value: Any) -> jax.Array:
-    number = as_traced(value)
-    if number.size != 1:
-        raise ShapeError(f"`{name}` must be one number, got {describe(number)}")
-    return number.reshape(())
 
 
 @jit_if_concrete

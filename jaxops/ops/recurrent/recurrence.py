@@ -77,7 +77,7 @@ def layer(
 ) -> tuple[jax.Array, ...]:
     """Runs a layer. Returns Y, and the last value of each state.
 
-    operands: x, w, r, b, sequence_lens, initial_h, initial_c and p, None where left out. w, r: see `Cell`.
+    operands: x, w, r, b, sequence_lens, initial_h, initial_c and p, None if left out. w, r: see `Cell`.
     """
     batch_first, sequence_lens = flag("layout", layout), operands.get("sequence_lens")
     pytrees = {} if cell.inputs is _inputs_times_w else {name: operands[name] for name in ("w", "r")}

@@ -42,7 +42,7 @@ def optional_get_element(input: Any) -> Any:
 
 
 def optional_has_element(input: ShapeOnly = None) -> np.ndarray:
-    """Tells if an optional holds a value, as a static boolean; True for any array or sequence.
+    """Returns a static boolean: True if an optional holds a value, and for any array or sequence.
 
     Source: ONNX OptionalHasElement, opsets 15–28.
 

@@ -193,7 +193,7 @@ def split_to_sequence(input: Array, split: Static = None, *, axis: int = 0, keep
 
 
 def _one_length(split: Any, size: Dim) -> Any:
-    """The length of all pieces, where `split` has this length a symbolic number of times."""
+    """The length of all pieces, if `split` has this length a symbolic number of times."""
     lengths = only_number(split)
     if lengths is None or split.ndim != 1:
         return split

@@ -17,7 +17,7 @@ TRAITS = Traits(foldable=True)
 
 
 def isnan(x: A) -> A:
-    """Tells if each element is NaN.
+    """Returns True for each element that is NaN.
 
     x: any shape, floating-point. Returns booleans of the same shape.
     Raises DTypeError for another dtype.
@@ -35,7 +35,7 @@ def _traced_isnan(x: Any) -> Any:
 
 
 def isinf(x: A, *, detect_negative: int = 1, detect_positive: int = 1) -> A:
-    """Tells if each element is infinite.
+    """Returns True for each infinite element.
 
     x: any shape, floating-point. Returns booleans of the same shape.
     detect_negative, detect_positive: 0 ignores that infinity.

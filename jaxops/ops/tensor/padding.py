@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import axes as resolve_axes, ints, one_of
+from jaxops.attributes import axes as resolve_axes, check_not_negative, ints, one_of
 from jaxops.dtypes import as_traced, is_string, number, unify, widened
-from jaxops.errors import ArgumentError, ShapeError, amount, describe, shape_text
+from jaxops.errors import ShapeError, amount, describe, shape_text
 from jaxops.memory import bounded
 from jaxops.ops.common.result_sizes import bounded_like
 from jaxops.ops.tensor.gathering import gather
@@ -46,9 +46,7 @@ def _centring_pads(sizes: Sizes, shape: Sizes, axes: tuple[int, ...]) -> list[tu
     """
     if len(shape) != len(axes):
         raise ShapeError(f"`shape` {shape_text(shape)} must hold one size for each of {len(axes)} axes")
-    negative = [d for d in shape if isinstance(d, int) and d < 0]
-    if negative:
-        raise ArgumentError(f"`shape` {shape_text(shape)} holds {negative[0]}; sizes must not be negative")
+    check_not_negative("shape", shape)
     pairs: list[tuple[Dim, Dim] | None] = []
     for axis, want in zip(axes, shape, strict=True):
         more = want - sizes[axis]

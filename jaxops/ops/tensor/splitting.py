@@ -7,9 +7,9 @@ from itertools import accumulate
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import axis as resolve_axis, integer, ints
+from jaxops.attributes import axis as resolve_axis, check_not_negative, integer, ints
 from jaxops.dtypes import traced_for_sizes
-from jaxops.errors import ArgumentError, SignatureError
+from jaxops.errors import SignatureError
 from jaxops.ops.common.chosen_strings import moves_strings
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.common.size_tracking import tracks_sizes
@@ -39,10 +39,7 @@ def split(
     if (split is None) == (num_outputs is None):
         raise SignatureError("give either the lengths `split` or `num_outputs`")
     lengths = None if split is None else ints("split", split)
-    if lengths is not None:
-        negative = [n for n in lengths if isinstance(n, int) and n < 0]
-        if negative:
-            raise ArgumentError(f"`split` {lengths} holds {negative[0]}; lengths must not be negative")
+    check_not_negative("split", lengths or (), "lengths")
     parts = None if num_outputs is None else integer("num_outputs", num_outputs)
     return _split(input, integer("axis", axis), lengths, parts)
 

@@ -7,9 +7,9 @@ import jax.numpy as jnp  # noqa: F401 - the doctests use it
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import ints
+from jaxops.attributes import check_not_negative, ints
 from jaxops.dtypes import as_traced
-from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.errors import ShapeError, shape_text
 from jaxops.ops.common.chosen_strings import moves_strings
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.ops.common.size_tracking import repeated
@@ -38,9 +38,7 @@ def _tiled_sizes(sizes: Sizes, repeats: Sizes) -> Sizes:
     """Each size times its repeats."""
     if len(repeats) != len(sizes):
         raise ShapeError(f"`repeats` {shape_text(repeats)} must hold one number for each axis of {shape_text(sizes)}")
-    negative = [r for r in repeats if isinstance(r, int) and r < 0]
-    if negative:
-        raise ArgumentError(f"`repeats` {shape_text(repeats)} holds {negative[0]}; it must not be negative")
+    check_not_negative("repeats", repeats, "it")
     return tuple(d * r for d, r in zip(sizes, repeats, strict=True))
 
 

@@ -136,7 +136,7 @@ def string_normalizer(
 
 
 def regex_full_match(x: Any, *, pattern: str | None = None) -> np.ndarray:
-    """Tells if a pattern matches each string from its first to its last character.
+    """Returns True for each string that a pattern matches from its first to its last character.
 
     x: strings, any shape. pattern: in the notation of RE2. Returns booleans.
     Raises ArgumentError for a malformed pattern and for what RE2 lacks (backreferences, lookaround, possessive

@@ -70,7 +70,7 @@ def sliding(sizes: Sizes, kernel: Sizes, options: Options, ceil_mode: bool = Fal
             reach = hi
         else:
             # ceil_mode applies to VALID too, in the standard's own shape inference and in onnxruntime; the formula in
-            # the text of MaxPool-12 says otherwise.
+            # the text of MaxPool-12 differs.
             lo, hi = explicit_pads[axis], explicit_pads[axis + len(sizes)]
             # Rounding up adds end padding, in which the last window must not start.
             reach = min(hi + step - 1, width - 1) if ceil_mode else hi

@@ -22,12 +22,12 @@ from jaxops.errors import (
 from jaxops.graph import declared_sizes as names_of
 from jaxops.graph.interpreter import SIZE_CONSTRAINTS, open_question
 from jaxops.graph.nodes import Tensor, Value
-from jaxops.jax_internals import lowered_equation, terms
+from jaxops.jax_internals import jaxpr_as_fun, lowered_equation, terms
 from jaxops.ops.common.randomness import MissingKeyError
 from jaxops.progress import say
-from jaxops.static import LIMITING, Undecided, is_symbolic, jaxpr_as_fun
+from jaxops.static import LIMITING, Undecided, is_symbolic
 from jaxops.tools.export.limits.learned import Limits
-from jaxops.tools.export.limits.solving import two_uses
+from jaxops.tools.export.limits.solver import two_uses
 from jaxops.tools.export.limits.tables import check_tables
 
 # JAX accepts any other name, such as "gpu", without an error, but then no device runs the program.

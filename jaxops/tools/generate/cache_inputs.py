@@ -21,8 +21,8 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 class Cache:
     """A cache. past, present: the input and the output. axis: of the tokens. batch: of the batch; None if fixed.
 
-    in_place: whether the cache has a fixed size, and an input tells where the model writes new tokens. window: the
-    number of rows of a cache of fixed size that drops old tokens; 0 for other caches.
+    in_place: whether the cache has a fixed size, and an input gives the position where the model writes new tokens.
+    window: the number of rows of a cache of fixed size that drops old tokens; 0 for other caches.
     """
 
     past: Value

@@ -119,7 +119,7 @@ def tokens_input(inputs: tuple[Value, ...], caches: Collection[str]) -> Value:
 
 
 def is_mask(value: Value) -> bool:
-    """Tells whether an input is the mask of the tokens, past and new."""
+    """Returns True if an input is the mask of the tokens, past and new."""
     name = value.name.lower()
     of_encoder = "encoder" in name.replace("decoder", "") or "cross" in name
     return "mask" in name and not of_encoder and (value.shape is None or len(value.shape) == 2)

@@ -12,7 +12,7 @@ from jaxops.compiler.primitives import called_jaxpr
 from jaxops.errors import BoundsError, JaxopsError, ShapeError
 from jaxops.static import Undecided
 
-# Computes an array when a table is read; computing all arrays would take a quarter of the time of a trace.
+# Computes an array when a table is read; computing all arrays would take much of the time of a trace.
 _Value = Callable[[], Any]
 
 
@@ -69,7 +69,7 @@ def _checked(eqn: Any, positions: Any) -> list[Beyond]:
 
 
 def reaches(program: Callable[..., Any], filled: Any, types: Sequence[Any], length: int) -> bool:
-    """Tells whether it is known that the last of `length` tokens is in each table, such as that of the positions.
+    """Returns True if it is known that the last of `length` tokens is in each table, such as that of the positions.
 
     program: gives the jaxpr of the last step for the inputs that a decoder fills, and for the types of the others.
     Raises ShapeError if it is not in one.

@@ -19,7 +19,7 @@ from jaxops.symbolic import sides, size_of_text
 from jaxops.tools.export.limits.learned import Limits
 
 Shapes = dict[str, jax.ShapeDtypeStruct]
-# The sizes to try if limits alone do not tell which ones fit.
+# The sizes to try if limits alone do not determine which ones fit.
 _TRIED = (2, 3, 4, 5, 8, 16, 32, 64, 128, 224, 256, 512, 1024, 4096, 16384)
 # How often limits are looked for, and steps of one until they hold.
 _ROUNDS, _STEPS = 50, 10_000
@@ -40,7 +40,7 @@ def example(
     sizes: for named sizes; those that are not there are the smallest that fit. trace: gives the sizes of the
     model's tensors for such inputs, or raises what the model raises. arrays: arrays for some of the inputs, which say
     their sizes.
-    Raises ArgumentError for a size that the model does not have, and where none fit; StaticError for an input whose
+    Raises ArgumentError for a size that the model does not have, or if none fit; StaticError for an input whose
     value must be known.
     """
     arrays = arrays or {}
@@ -108,7 +108,7 @@ class _Search:
         for sizes in itertools.chain([ones], self._candidates()):
             try:
                 tensors = self.trace(self._shapes(sizes))
-            except UNKNOWN:  # other sizes would not help where data decide
+            except UNKNOWN:  # other sizes would not help if data decide
                 return self._shapes(sizes)
             except _MISFITS as error:
                 first = first or error

@@ -130,7 +130,7 @@ class _Picture:
         used = {end for edge in edges for end in edge}
         bordered = bool(used & set(borders.values()))
         placed = place([*sizes, *([(2.0, 1.0)] * 2 if bordered else [])], edges, bordered=bordered)
-        # An arrow enters in the middle, beside the name.
+        # An arrow enters in the middle, next to the name.
         title = 2 * _bold_width(block.name) + 48 if bordered else 0.0
         self.placed[id(block)] = placed
         width, height = max(placed.size[0] + 2 * _INNER, title), placed.size[1] + (0 if bordered else _TITLE)

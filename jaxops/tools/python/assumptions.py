@@ -36,7 +36,7 @@ class Assumptions:
         self.scope = SymbolicScope()
         self._declared = declared
         self._refused: set[str] = set()
-        self._wanted: dict[str, None] = {}  # assumptions that may help where something cannot be computed
+        self._wanted: dict[str, None] = {}  # assumptions that may help if something cannot be computed
         self._suspended = False
 
     @contextmanager

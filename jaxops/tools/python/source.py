@@ -1,4 +1,4 @@
-"""A model as a Python package: a module that calls jaxops, and its parameters beside it."""
+"""A model as a Python package: a module that calls jaxops, and its parameters next to it."""
 
 import ast
 import os
@@ -35,7 +35,7 @@ def load_params(file: str | Path = HERE / "params.safetensors") -> Params:
         place[last] = value
     return params
 '''
-# Where the file keeps parameters as integers.
+# If the file keeps parameters as integers.
 _VIEWED = """\
         if name in TYPES:
             value = jnp.asarray(np.asarray(value).view(TYPES[name]))

@@ -74,7 +74,7 @@ class Function:
 
 
 def param(name: str) -> str:
-    """The name of a parameter as a value. The first character tells the kinds of values apart, whatever their names."""
+    """The name of a parameter as a value. The first character shows the kind of value, whatever its name."""
     return f"@{name}"
 
 

@@ -3,7 +3,6 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from graphs import model
@@ -12,7 +11,7 @@ from programs import equations
 
 from jaxops import microsoft
 from jaxops.jaxprs import lax_only
-from jaxops.kernels.matmul.block_quantized import block_quantized_dot, unpacked
+from jaxops.kernels.matmul.block_quantized import block_quantized_dot
 from jaxops.onnx import load
 
 pytestmark = pytest.mark.optimized
@@ -176,10 +175,3 @@ def test_small_products_have_no_loop():
     assert loops(call, a, codes, scales) == 0
     names = [eqn.primitive.name for eqn in equations(jax.make_jaxpr(lax_only(call))(a, codes, scales).jaxpr)]
     assert "scan" not in names
-
-
-@pytest.mark.parametrize("bits", [2, 4, 8])
-def test_unpacked(bits):
-    x = RNG.integers(0, 256, (3, 8)).astype(np.uint8)
-    parts = np.stack([(x >> shift) & (2**bits - 1) for shift in range(0, 8, bits)], -1).reshape(3, -1)
-    np.testing.assert_array_equal(unpacked(jnp.asarray(x), bits), parts)

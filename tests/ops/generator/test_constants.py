@@ -58,7 +58,7 @@ def test_symbolic():
 
 ERRORS = [
     (lambda: jo.constant_of_shape((2, -1)), ArgumentError,
-     r"constant_of_shape: shape \(2, -1\) holds -1; .* not be neg"),
+     r"constant_of_shape: `input` \(2, -1\) holds -1; .* not be neg"),
     (lambda: jo.constant_of_shape((2,), value=np.zeros(2)), ShapeError,
      r"`value` must be one number\n  value   float64\[2\]"),
     (lambda: jo.constant_of_shape((2,), value=np.zeros(0)), ShapeError, r"`value` must be one number"),

@@ -15,7 +15,7 @@ NO_OPERAND = {"prior_box", "prior_box_clustered"}
 # One image in place of a batch, so a new axis in front is what vmap makes.
 NUMERIC = sorted(set(ops.__all__) - TEXT - NO_OPERAND)
 # The derivative of a choice, a count or a type is none.
-SINGLE = {"convert_promote_types", "fake_convert", "random_uniform"}
+SINGLE = {"convert_promote_types", "fake_convert", "look_up", "random_uniform"}
 
 
 def split(name):

@@ -10,7 +10,7 @@ from symbolic_graphs import inputs, model
 
 import jaxops.onnx
 from jaxops.errors import SizeError
-from jaxops.tools.export.limits.solving import two_uses
+from jaxops.tools.export.limits.solver import two_uses
 
 # Samples and frames of one name, as in an encoder of audio: one frame for each 384 samples.
 FRAMES = """n = Shape<start=1,end=2>(samples)  more = Constant<value_ints=[383]>()  hop = Constant<value_ints=[384]>()

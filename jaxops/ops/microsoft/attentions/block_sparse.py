@@ -13,7 +13,7 @@ from jax import lax
 from jaxops.attributes import flag, integer
 from jaxops.dtypes import as_traced, floats_of_one_type, integral, require_integers
 from jaxops.errors import ArgumentError, ShapeError, SizeError, describe, shape_text
-from jaxops.ops.common.scaled_dot_product import merge_heads, rotated, scaled_dot_product_attention, split_heads
+from jaxops.ops.common.scaled_dot_product import merge_heads, rotated, scaled_dot_product_attention, split_grouped_heads
 from jaxops.ops.microsoft.attentions.cached_attention import scale_of
 from jaxops.ops.microsoft.attentions.rotary import rows as rows_of
 from jaxops.shapes.arithmetic import must_fit
@@ -84,7 +84,7 @@ def sparse_attention(
     rotary_interleaved: int = 0,
     scale: float | None = None,
 ) -> tuple[Array, Array, Array]:
-    """Computes attention of grouped heads to a cache; a mask says which blocks of keys a block of queries sees.
+    """Computes attention of grouped heads to a cache; a mask selects which blocks of keys a block of queries sees.
 
     query: (B, S, N · H), floats; N is num_heads. key, value: (B, S, K · H); K is kv_num_heads, a divisor of N. Without
     them query is (B, S, (N + 2 · K) · H) and holds all three. past_key, past_value: (B, K, M, H), buffers that the new
@@ -157,11 +157,7 @@ def sparse_attention(
 def _sparse(operands: tuple[Any, ...], options: _Options) -> tuple[jax.Array, jax.Array, jax.Array]:
     q, k, v, old_k, old_v, rows, columns, lengths, total, cos, sin = operands
     heads, groups = options.heads, options.groups
-    if k is None:
-        packed = split_heads(q, heads + 2 * groups)
-        q, k, v = packed[:, :heads], packed[:, heads : heads + groups], packed[:, heads + groups :]
-    else:
-        q, k, v = split_heads(q, heads), split_heads(k, groups), split_heads(v, groups)
+    q, k, v = split_grouped_heads(q, k, v, heads, groups)
     length, ends = q.shape[2], lengths.astype(np.int32)
     starts = ends - jnp.asarray(length, np.int32)
     if options.prompt is None:

@@ -17,7 +17,7 @@ from jaxops.dtypes import accumulation_type, as_traced, floating, floats_of_one_
 from jaxops.errors import ArgumentError, SignatureError, StaticError, UnsupportedError, describe, message
 from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.common.result_sizes import assert_sizes
-from jaxops.ops.common.scaled_dot_product import merge_heads, rotated, scaled_dot_product_attention, split_heads
+from jaxops.ops.common.scaled_dot_product import merge_heads, rotated, scaled_dot_product_attention, split_grouped_heads
 from jaxops.ops.microsoft.attentions.cached_attention import of_width, scale_of
 from jaxops.ops.microsoft.attentions.quantized_cache import CELL, cells, dequantized, quantized
 from jaxops.ops.microsoft.attentions.rotary import checked_positions, rows as rows_of
@@ -279,11 +279,7 @@ def _check_sliding(past: Any, window: int, causal: bool, scores: int) -> None:
 def _group_query(operands: tuple[Any, ...], options: _Options) -> tuple[Any, ...]:
     q, k, v, old_k, old_v, k_factor, v_factor, lengths, valid, cos, sin, ids, bias, sinks, q_weight, k_weight = operands
     heads, groups = options.heads, options.groups
-    if k is None:
-        packed = split_heads(q, heads + 2 * groups)
-        q, k, v = packed[:, :heads], packed[:, heads : heads + groups], packed[:, heads + groups :]
-    else:
-        q, k, v = split_heads(q, heads), split_heads(k, groups), split_heads(v, groups)
+    q, k, v = split_grouped_heads(q, k, v, heads, groups)
     if q_weight is not None:
         q = _normalized(q, q_weight, options.epsilon)
     if k_weight is not None:

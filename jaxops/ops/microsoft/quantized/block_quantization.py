@@ -12,8 +12,9 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, flag, integer
 from jaxops.dtypes import as_traced, floating, integral, is_float
 from jaxops.errors import ArgumentError, DTypeError, UnsupportedError
-from jaxops.kernels.matmul.block_quantized import block_quantized_dot, unpacked
+from jaxops.kernels.matmul.block_quantized import block_quantized_dot
 from jaxops.kernels.matmul.dot import dot
+from jaxops.kernels.unpack import unpacked
 from jaxops.ops.common.elementwise import broadcast_to, traced_operands
 from jaxops.ops.common.quantized_numbers import FLOAT8, quantized
 from jaxops.ops.common.result_sizes import assert_sizes

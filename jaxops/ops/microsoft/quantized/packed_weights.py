@@ -13,8 +13,8 @@ from jax import lax
 from jaxops.attributes import element_type, integer, ints
 from jaxops.dtypes import canonical, floating, integral
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, shape_text
-from jaxops.kernels.matmul.block_quantized import unpacked
 from jaxops.kernels.matmul.dot import dot
+from jaxops.kernels.unpack import unpacked
 from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.common.quantized_numbers import quantized
 from jaxops.ops.microsoft.quantized.codebooks import codebook

@@ -28,7 +28,8 @@ def bifurcation_detector(
     min_ngram_size: int = 1,
     size: Static = None,
 ) -> tuple[Array, Array]:
-    """Appends predicted tokens up to the first that differs from the source, and says where to continue in the source.
+    """Appends predicted tokens up to the first that differs from the source, and returns where to continue in the
+    source.
 
     src_tokens, cur_tokens: integers (S,) and (C,). prev_suffix_match_idx: one integer p, 0 to S, with no axis or one.
     pred_tokens: integers (S + 1 - p,), the predictions of a decoder for the tokens of the source from p on, and one

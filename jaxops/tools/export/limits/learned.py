@@ -16,7 +16,7 @@ from jaxops.symbolic import sides
 from jaxops.tools.export.limits.examples import some_zero
 from jaxops.tools.export.limits.quasi_polynomials import Undetermined
 from jaxops.tools.export.limits.ranges import Range, line
-from jaxops.tools.export.limits.solving import (
+from jaxops.tools.export.limits.solver import (
     MOST,
     Limit,
     difference_of,
@@ -112,7 +112,7 @@ class Limits:
         }
 
     def turns(self) -> bool:
-        """Starts again with the opposite answer at the last branch with one answer so far; False if there is none.
+        """Backtracks: starts again with the other answer at the last branch where it is untried; False if none is.
 
         If a branch asks whether a size is 1, the program is first tried for other sizes, and if these fail, for 1.
         """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxops.tools.export.limits.solving import Limit, limits_for
+from jaxops.tools.export.limits.solver import Limit, limits_for
 
 
 @pytest.mark.parametrize(

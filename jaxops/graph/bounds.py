@@ -1,4 +1,4 @@
-"""Fixed sizes for results whose size depends on data, so that a model runs as one program.
+"""The option `bounds`: fixed sizes for results whose size depends on data, so that a model runs as one program.
 
 In a program, such a result is an array of the fixed size with the true elements first. While a graph is traced,
 `COUNTED_SIZES` gives it a symbolic size instead, so that the nodes after it see the true elements alone.
@@ -117,7 +117,7 @@ class BoundedInput(BoundedOperator):
 
 
 def outputs_of(node: Node, inputs: Sequence[Any], attributes: Mapping[str, Any], rng: Any) -> Sequence[Any]:
-    """The outputs of a node's operator; where data decide their size, a symbolic one if `COUNTED_SIZES` is set."""
+    """The outputs of a node's operator; if data decide their size, a symbolic one if `COUNTED_SIZES` is set."""
 
     def call(inputs: Sequence[Any], attributes: Mapping[str, Any] = attributes) -> Sequence[Any]:
         return node.operator.call(inputs, attributes, n_outputs=len(node.outputs), rng=rng)
