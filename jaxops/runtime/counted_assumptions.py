@@ -33,7 +33,9 @@ class Assumptions:
             return self._outer is not None and self._outer.assume(error)
         # A number, or the symbol that was made first, stays.
         sizes = sorted(error.sizes, key=lambda size: (is_symbolic(size), len(str(size)), str(size)))
-        equal = self._broadcast if error.broadcasts else self._sizes.equal
+        # A size that is no array's, such as one that Expand gets, does not broadcast: then the two are equal.
+        local = error.broadcasts and str(sizes[-1]) not in self._broadcast
+        equal = self._broadcast if local else self._sizes.equal
         if error.problem.endswith("must be equal") and len(sizes) == 2 and str(sizes[1]) not in equal:
             equal[str(sizes[1])] = sizes[0]
             self._pending = "equal"
