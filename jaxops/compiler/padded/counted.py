@@ -52,11 +52,14 @@ def limited(x: Any, most: int) -> Any:
     return jnp.clip(x, 0, most)
 
 
-def as_long_as(x: Any, axis: int, size: Dim, other: Dim) -> Any:
+def as_long_as(x: Any, axis: int, size: Dim, other: Dim, broadcasts: bool = False) -> Any:
     """Returns an array with another size along an axis, which must be equal to its own size.
 
-    If it is not after all, ONNX has no result: every index is out of range then.
+    If it is not after all, ONNX has no result: every index is out of range then. broadcasts: if its own size is 1,
+    the only element is repeated.
     """
-    differ = jnp.asarray(size, np.int32) != jnp.asarray(other, np.int32)
-    index = jnp.where(differ, np.int32(np.iinfo(np.int32).max), jnp.arange(other, dtype=np.int32))
-    return jnp.take(x, index, axis=axis, mode="fill")
+    own = jnp.asarray(size, np.int32)
+    indices = jnp.arange(other, dtype=np.int32)
+    outside = np.int32(np.iinfo(np.int32).max)
+    differs = jnp.where(own == 1, np.int32(0), outside) if broadcasts else outside
+    return jnp.take(x, jnp.where(own != jnp.asarray(other, np.int32), differs, indices), axis=axis, mode="fill")

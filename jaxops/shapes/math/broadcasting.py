@@ -36,5 +36,8 @@ def broadcast(*shapes: Sizes) -> Sizes:
 
 def _is_square(shapes: Sequence[Sizes]) -> bool:
     """Returns True if a shape meets its own transpose, as in x + xᵀ, so that a size of 1 would change the result."""
-    pairs = {pair for a, b in combinations(shapes, 2) for pair in zip(a, b, strict=True) if pair[0] != pair[1]}
-    return any((b, a) in pairs for a, b in pairs)
+    for one, other in combinations(shapes, 2):
+        pairs = {(a, b) for a, b in zip(one, other, strict=True) if a != b}
+        if any((b, a) in pairs for a, b in pairs):
+            return True
+    return False
