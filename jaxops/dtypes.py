@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, describe
-from jaxops.memory import bounded_operands
+from jaxops.memory import LARGE_VIEW, bounded_operands, read_once
 from jaxops.static import Array, FromSizes, Sizes, array, as_array, is_symbolic, tracing
 
 # XLA:CPU of jaxlib 0.10.2 aborts the process when it concatenates these; an 8-bit integer holds them all.
@@ -128,6 +128,8 @@ def as_traced(value: Any, dtype: Any = None) -> jax.Array:
     if values.dtype.kind in "USTO":
         raise DTypeError(f"strings stay static (NumPy) and cannot become a JAX array: {values!r:.80}")
     bounded_operands((values,))
+    if tracing() and values.nbytes > LARGE_VIEW and (once := read_once(values)).size < values.size:
+        return jnp.broadcast_to(as_canonical(once, dtype), values.shape)  # XLA fuses it into the readers
     values = as_canonical(values, dtype)
     # `jnp.asarray` compiles a program for each shape. `device_put` may keep the array that it is given.
     return jnp.asarray(values) if tracing() else jax.device_put(values.copy())

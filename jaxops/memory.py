@@ -19,6 +19,8 @@ from jaxops.errors import ArgumentError, TooLargeError, amount, shape_text
 
 # XLA ends the process from 2^63 bytes on; a step of an operator may take a few times as many as its result.
 _COUNTED = 1 << 60
+# Larger broadcast views enter a program as their elements and a broadcast.
+LARGE_VIEW = 1 << 16
 # Smaller static results are not counted together: a model would need thousands of them.
 _COUNTED_TOGETHER = 1 << 16
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -102,6 +104,25 @@ def bounded_results(values: Iterable[Any], subject: str = "") -> None:
             bounded(value.shape, value.dtype.itemsize, subject, computed=None)
 
 
+def read_once(values: np.ndarray) -> np.ndarray:
+    """Returns the elements of an array without those that a broadcast view repeats; the rank stays."""
+    # With `...`, an array of rank 0 stays an array.
+    return values[(*(slice(0, 1) if stride == 0 else slice(None) for stride in values.strides), ...)]
+
+
+def bounded_total(extent: int, subject: str, limit: int | None = None) -> None:
+    """Raises TooLargeError if values that are held together take more than a limit. subject: names them.
+
+    limit: by default that of this thread.
+    """
+    limit = LIMIT.get() if limit is None else limit
+    if extent > limit:
+        raise TooLargeError(
+            f"{subject} take {_readable(extent)}, but `max_bytes` is {_readable(limit)}\n"
+            f"  hint    allow more by load(path, max_bytes={extent})"
+        )
+
+
 def bounded_together(results: Iterable[Any], held: Iterable[Any], operator: str) -> None:
     """Raises TooLargeError if static results of an operator and the values held with them take too many bytes.
 
@@ -112,12 +133,8 @@ def bounded_together(results: Iterable[Any], held: Iterable[Any], operator: str)
     if not found:
         return
     found |= {id(x): x for x in map(_owner, _arrays(held))}
-    total, limit = sum(x.nbytes for x in found.values()), LIMIT.get()
-    if total > limit:
-        raise TooLargeError(
-            f"{operator}: its result and the static values that are held with it take {_readable(total)}, but "
-            f"`max_bytes` is {_readable(limit)}\n  hint    allow more by load(path, max_bytes={total})"
-        )
+    total = sum(x.nbytes for x in found.values())
+    bounded_total(total, f"{operator}: its result and the static values that are held with it")
 
 
 def _arrays(values: Iterable[Any]) -> Iterator[np.ndarray]:

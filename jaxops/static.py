@@ -103,7 +103,10 @@ _CALM: dict[str, Any] = {"state": None}
 def is_symbolic(value: Any) -> bool:
     """Returns True for a symbolic dimension, or an array that holds one."""
     if isinstance(value, np.ndarray):
-        return value.dtype == object and any(map(is_symbolic_dim, items(value)))
+        if value.dtype != object:
+            return False
+        # An array may hold millions of strings, and `set` is the fastest way to see that.
+        return set(map(type, items(value))) != {str} and any(map(is_symbolic_dim, items(value)))
     return is_symbolic_dim(value)
 
 

@@ -176,7 +176,7 @@ def test_what_an_endless_loop_keeps_is_bounded(grows):
 
 
 def test_results_that_do_not_fit_together():
-    """Half of the memory is allowed to each; XLA asks the system for what they take together."""
+    """More is allowed than the system gives; XLA asks it for what they take together."""
     made = graph([("Expand", ["x", "n"], [f"y{k}"]) for k in range(3)], ["x"], [f"y{k}" for k in range(3)], n=[2**28])
     script = f"""
 import resource, sys
@@ -184,7 +184,7 @@ import jax, numpy as np
 from jaxops.errors import TooLargeError
 from jaxops.onnx import load
 jax.numpy.zeros(1)
-model = load({made.SerializeToString()!r}, max_bytes=2**31)
+model = load({made.SerializeToString()!r}, max_bytes=2**33)
 limit = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + 3 * 2**29
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 try:

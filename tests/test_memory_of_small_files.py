@@ -15,6 +15,7 @@ import jaxops.ml
 import jaxops.onnx
 import jaxops.openvino
 from jaxops import memory, ops, static
+from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import ShapeError, TooLargeError
 from jaxops.tools.python.steps import Step
 
@@ -87,6 +88,36 @@ def test_values_that_fit_alone_are_counted_together_in_a_call():
     assert peak(call) < 24
     with pytest.raises(TooLargeError, match="Add: its result and the static values that are held with it"):
         jax.eval_shape(lambda x: model.apply(model.params, x), jax.ShapeDtypeStruct((2**17,), np.float32))
+
+
+def test_generated_parameters_are_counted_together():
+    """NumPy holds one number of each, but a call reads them all as arrays."""
+    nodes = [node("ConstantOfShape", ["n"], [f"c{k}"]) for k in range(9)]
+    nodes += [node("Add", [f"y{k}", f"c{k}"], [f"y{k + 1}"]) for k in range(9)]
+    made = graph(nodes, [("y0", [1])], ["y9"], n=[2**18])
+    with pytest.raises(TooLargeError, match=r"ConstantOfShape 'c8': its result and the other generated .*9 MiB, but"):
+        jaxops.onnx.load(made, max_bytes=8 * MIB)
+    assert len(jaxops.onnx.load(made, max_bytes=9 * MIB).params) == 9
+
+
+def test_values_of_one_call_are_counted_together():
+    nodes = [node("Expand", ["x", "n"], [f"y{k}"]) for k in range(8)]
+    made = graph(nodes, [("x", [1])], [f"y{k}" for k in range(8)], n=[2**18])
+    with pytest.raises(
+        TooLargeError, match=r"values that one call holds together, the largest float32\[262144\] of 'y0', take 8 MiB"
+    ):
+        jaxops.onnx.load(made, max_bytes=7 * MIB)(np.ones(1, np.float32))
+    assert len(jaxops.onnx.load(made, max_bytes=9 * MIB)(np.ones(1, np.float32))) == 8
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_a_broadcast_enters_a_program_as_its_elements(dtype):
+    def add(x):
+        return x + as_traced(np.broadcast_to(np.array([[1], [2]], dtype), (2, 2**16)))
+
+    made = jax.make_jaxpr(add)(jax.ShapeDtypeStruct((2, 2**16), canonical(dtype)))
+    assert max(np.size(x) for x in made.consts) == 2
+    np.testing.assert_array_equal(jax.jit(add)(np.zeros((2, 2**16), dtype))[:, -1], [1, 2])
 
 
 def test_values_that_are_dead_or_shared_do_not_count():

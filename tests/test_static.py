@@ -237,3 +237,12 @@ def test_no_program_is_compiled_to_see_whether_arrays_are_traced(monkeypatch, ca
         assert not static.tracing()
     assert not [record for record in caplog.records if "ompil" in record.getMessage()]
     assert jax.make_jaxpr(lambda x: x if static.tracing() else 1 / 0)(1.0)
+
+
+def test_strings_are_not_asked_one_by_one_for_symbols(monkeypatch):
+    asked = []
+    monkeypatch.setattr(static, "is_symbolic_dim", lambda x: bool(asked.append(x)))
+    assert not static.is_symbolic(np.full(1000, "a", object))
+    assert asked == []
+    assert not static.is_symbolic(np.array(["a", 2], object))
+    assert asked == ["a", 2]

@@ -24,6 +24,7 @@ examples:
   python -m jaxops run model.onnx --output out.npz        writes the outputs to a file
   python -m jaxops compare model.onnx --size batch=2      compares every tensor with onnxruntime's
   python -m jaxops compare model.xml                      compares every tensor with OpenVINO's
+  python -m jaxops check - --json < model.onnx            prints JSON, for a model from the standard input
   python -m jaxops operators --domain com.microsoft       lists the operators of jaxops
 
 `python -m jaxops COMMAND --help` describes a command. Exit codes: 0 for success; 1 for an error, for a missing operator

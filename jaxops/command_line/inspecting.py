@@ -4,13 +4,14 @@ import argparse
 from typing import Any
 
 from jaxops.command_line.inputs import inputs, takes_inputs
+from jaxops.command_line.json_output import show_or_dump, takes_json
 from jaxops.command_line.shared import (
     busy,
     command,
     front_end,
     loaded,
-    path_of,
     path_to_write,
+    readable,
     show,
     takes_values,
 )
@@ -18,13 +19,14 @@ from jaxops.command_line.shared import (
 
 def add(commands: Any) -> None:
     """Adds the commands."""
-    command(commands, _check, "model.onnx", weights=False)
+    takes_json(command(commands, _check, "model.onnx", weights=False))
     parser = command(commands, _show, "model.onnx --grep 'Conv|Pool' --head 20")
     takes_values(parser)
     parser.add_argument("--grep", default="", metavar="PATTERN", help="only nodes that match this regular expression")
     parser.add_argument("--head", type=int, metavar="N", help="only the first N nodes")
     parser = command(commands, _summary, "model.onnx --depth 3 --size batch=8 --time")
     takes_inputs(parser)
+    takes_json(parser)
     parser.add_argument("--depth", type=int, default=2, metavar="N", help="levels of modules to show (default 2)")
     parser.add_argument("--time", action="store_true", help="also measure each module, compiled alone")
     takes_inputs(command(commands, _passes, "model.onnx --size batch=8"))
@@ -36,9 +38,8 @@ def add(commands: Any) -> None:
 
 def _check(options: argparse.Namespace) -> int:
     """Lists the operators of a model and whether jaxops has them; needs no weights."""
-    report = front_end(options.model).check(path_of(options.model))
-    show(str(report))
-    return 1 if report.missing else 0
+    report = front_end(options.model).check(readable(options.model))
+    return show_or_dump(options, report, lambda: str(report), succeeded=not report.missing)
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -52,9 +53,8 @@ def _summary(options: argparse.Namespace) -> int:
     model = loaded(options)
     values = inputs(model, options)
     with busy("measuring" if options.time else "tracing"):
-        rows = model.summary(*values, depth=options.depth, time=options.time)
-    show(rows)
-    return 0
+        summary = model.summary(*values, depth=options.depth, time=options.time)
+    return show_or_dump(options, summary.rows, lambda: summary)
 
 
 def _passes(options: argparse.Namespace) -> int:

@@ -2,16 +2,15 @@
 
 import argparse
 import dataclasses
-import os
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import jax
 import numpy as np
 
 from jaxops.command_line.inputs import inputs, takes_inputs
+from jaxops.command_line.json_output import show_or_dump, takes_json
 from jaxops.command_line.outputs import check_outputs, output_path, write_outputs
 from jaxops.command_line.shared import busy, command, loaded, show
 from jaxops.errors import ArgumentError, amount
@@ -24,9 +23,8 @@ def add(commands: Any) -> None:
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="timed calls after the first (default 5)")
     parser.add_argument(
         "--cache",
-        default=_folder(),
         metavar="FOLDER",
-        help=f"a folder for compiled programs; '' stores none (default {_folder()})",
+        help="a folder for compiled programs, which a later run finds there (default: none is kept)",
     )
     parser.add_argument(
         "--top", type=int, default=5, metavar="N", help="how many elements of each output to print (default 5)"
@@ -38,6 +36,7 @@ def add(commands: Any) -> None:
     )
     parser = command(commands, _compare, "model.onnx --size batch=2 --rtol 1e-4")
     takes_inputs(parser)
+    takes_json(parser)
     parser.add_argument("--rtol", type=float, default=1e-3, help="relative tolerance (default 1e-3)")
     parser.add_argument("--atol", type=float, default=1e-5, help="absolute tolerance (default 1e-5)")
 
@@ -73,12 +72,6 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _folder() -> str:
-    """Returns the folder for compiled programs: JAX's compilation cache if one is set, else one in the user's cache."""
-    configured = cast(Any, jax.config).jax_compilation_cache_dir
-    return configured or str(Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "jaxops")
-
-
 def _compare(options: argparse.Namespace) -> int:
     """Compares every tensor with that of onnxruntime, or OpenVINO for an .xml; names the first node that differs."""
     if not (options.rtol >= 0 and options.atol >= 0):  # NaN is refused, too
@@ -87,8 +80,7 @@ def _compare(options: argparse.Namespace) -> int:
     values = inputs(model, options)
     with busy("running both"):
         report = model.compare(*values, rtol=options.rtol, atol=options.atol)
-    show(report)
-    return 0 if report.agrees else 1
+    return show_or_dump(options, report.rows, lambda: report, succeeded=report.agrees)
 
 
 def _printed(formal: Any, value: Any, count: int) -> Iterator[Any]:

@@ -4,6 +4,7 @@ import argparse
 import ast
 import functools
 import importlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ from jaxops.tools.inspect.tables import Report, Table
 
 # Shows the progress of a slow step on a terminal.
 busy = functools.partial(progress, prompts=False)
-_MODEL = "an .onnx file, an OpenVINO .xml, or the name of a model that the onnx package carries, such as light_resnet50"
+_MODEL = (
+    "an .onnx file, an OpenVINO .xml, - for an ONNX model from the standard input, or the name of a model that the "
+    "onnx package carries, such as light_resnet50"
+)
 
 
 def command(
@@ -95,8 +99,18 @@ def show_stored(types: Mapping[str, tuple[np.dtype, np.dtype]]) -> None:
         show(f"stored as integers with the same bits, to be read by NumPy's view(…): {', '.join(stored)}")
 
 
-def path_of(name: str) -> Any:
-    """The path of a file, or of the model of that name that the onnx package carries."""
+def readable(name: str) -> Any:
+    """The path of a file, or of the model of that name that the onnx package carries; "-" is the standard input.
+
+    Raises ArgumentError for an OpenVINO IR from the standard input, as its weights are in another file.
+    """
+    if name == "-":
+        data = sys.stdin.buffer.read()
+        if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
+            raise ArgumentError(
+                "-: the standard input is XML, but the weights of an OpenVINO IR are in a file; name it"
+            )
+        return data
     return name if Path(name).exists() or Path(name).suffix else front_end(name).carried(name)
 
 
@@ -113,7 +127,7 @@ def loaded(options: argparse.Namespace, cache: str | None = None) -> Any:
         raise UnsupportedError(f"JAX has no device to run on: {error}") from error
     values = {name: _value(name, text) for name, text in pairs(options.value, "--value", first=True).items()}
     bounds = {name: number("--bound", name, text) for name, text in pairs(options.bound, "--bound").items()}
-    path, reader, folder = path_of(options.model), front_end(options.model), options.external_data
+    path, reader, folder = readable(options.model), front_end(options.model), options.external_data
     if reader.__name__ == "jaxops.onnx":
         weights = {"external_data": folder}
     else:

@@ -16,6 +16,7 @@ import numpy as np
 from jaxops.dtypes import out_of_range, stand_in
 from jaxops.graph.data_dependence import result_is_static
 from jaxops.graph.nodes import Graph, Node, Tensor
+from jaxops.memory import read_once
 from jaxops.signature import ALL_BITS, LOWER_BOUND, SHAPE_ONLY, STATIC, UPPER_BOUND, operand_marks
 
 # Attributes with the numbers from which operators of ai.onnx.ml choose.
@@ -155,10 +156,8 @@ def _exceeds(numbers: Any) -> bool:
 
 def _beyond(values: np.ndarray) -> int:
     """Returns the sign of a number that does not fit the 32-bit type which replaces its own; 0 if all fit."""
-    # Broadcast elements are read once, since a broadcast view may be larger than the memory. With `...`, an array of
-    # rank 0 stays an array.
-    once = values[(*(slice(0, 1) if stride == 0 else slice(None) for stride in values.strides), ...)]
-    value = out_of_range(once, stand_in(values.dtype))
+    # A broadcast view may be larger than the memory.
+    value = out_of_range(read_once(values), stand_in(values.dtype))
     return 0 if value is None else 1 if value > 0 else -1
 
 

@@ -27,7 +27,7 @@ from jaxops.graph.interpreter import run_node
 from jaxops.graph.nodes import Graph, Node, Tensor
 from jaxops.graph.static_analysis import Needs
 from jaxops.graph.untrained_tables import untrained_tables
-from jaxops.memory import bounded_together, fits
+from jaxops.memory import bounded_together, bounded_total, fits
 from jaxops.signature import BIAS, STATISTICS, WEIGHT, role
 
 # 8-bit integers of at least this many elements are weights; with one axis they may be zero points, so there more count.
@@ -140,6 +140,7 @@ class _Split:
         self.fixed: set[str] = set()
         self.constants: set[str] = set()  # the names of all constants
         self._computed: list[np.ndarray] = []  # all static values that were computed
+        self._generated = 0  # the bytes of the parameters that were computed
         self._bodies: dict[Any, Graph] = {}  # nodes that share a graph still share the new one, and its parameters
 
     def graph(self, graph: Graph, outer: Mapping[str, Any], owner: str) -> Graph:
@@ -153,10 +154,14 @@ class _Split:
         static: dict[str, Any] = dict(graph.static)
         params: dict[str, str] = {}
 
-        def keep(name: str, tensor: Tensor, value: Any = None, generated: bool = False) -> None:
+        def keep(name: str, tensor: Tensor, value: Any = None, made_by: str = "", generated: bool = False) -> None:
             # A value that does not fit into memory is a broadcast view of which only the sizes are read.
             if (value is None or fits(value)) and self._is_parameter(name, tensor, needed, name in weights):
                 params[name] = self._enter(name, tensor, owner)
+                if value is not None:
+                    # A view takes no memory here, but each call reads the parameter as an array.
+                    self._generated += value.nbytes
+                    bounded_total(self._generated, f"{made_by}: its result and the other generated parameters")
                 if generated:
                     self.fixed.add(params[name])
             else:
@@ -178,7 +183,7 @@ class _Split:
             bounded_together(values, self._computed, node.operator.name)
             for name, value in zip(node.outputs, values, strict=False):
                 if name:
-                    keep(name, _tensor(value), value, generated=bool(node.inputs))
+                    keep(name, _tensor(value), value, node.title, generated=bool(node.inputs))
             visible |= {name: static[name] for name in node.outputs if name in static}
         fixed = _statistics(graph, {}) | untrained_tables(graph)
         self.fixed.update(params[name] for name in fixed if name in params)

@@ -31,7 +31,7 @@ from jax.experimental.serialize_executable import deserialize_and_load, serializ
 from jaxops.compiler.fingerprint import digest, fingerprint
 from jaxops.compiler.run.prepare_weights import WeightProgram
 from jaxops.compiler.run.segments import LoweredSegments, SegmentedProgram
-from jaxops.compiler.run.specialized import Specialized
+from jaxops.compiler.run.specialized import Specialized, most_bytes
 from jaxops.errors import ArgumentError
 from jaxops.file_replacement import replacing
 from jaxops.graph.nodes import Graph
@@ -161,8 +161,10 @@ class DiskEntry:
 
         return prepare, read, jax.tree.structure(results), wait
 
-    def write(self, specialized: Specialized, tree: Any, lowered: Any) -> Any:
-        """Compiles the program and writes it; returns None if it cannot be written. tree: of its results.
+    def write(self, specialized: Specialized, tree: Any, lowered: Any, check: Callable[[int], None]) -> Any:
+        """Compiles the program, checks it and writes it; returns None if it cannot be written.
+
+        tree: of its results. check: of the bytes that a call takes; it raises if they are too many.
 
         It cannot be written if the model is cut into pieces, if XLA prepares its weights, or if it calls functions
         whose addresses JAX inserts when it lowers the program, such as those of LAPACK.
@@ -175,6 +177,7 @@ class DiskEntry:
         # find it there either, as no other program has its name.
         with _JAX_CACHE.paused():
             compiled = lowered.compile()
+        check(most_bytes(lowered, compiled))
         wiring, runs = (lowered.wiring, compiled) if isinstance(lowered, LoweredSegments) else (None, [compiled])
         programs = [(program, *map(_structure, trees)) for program, *trees in map(serialize, runs)]
         content = pickle.dumps((prepare, specialized.read, results, wiring, programs))

@@ -6,6 +6,7 @@ in the second part, which runs at each call. Operators do not depend on this; th
 machine in `compiler.passes.select_kernels`. Gradients use `apply`, which is not split.
 """
 
+import functools
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,9 +20,9 @@ from jaxops.compiler.run.prepare_weights import WeightProgram
 from jaxops.compiler.run.segments import SegmentedProgram
 from jaxops.compiler.run.specialized import CacheEntry, ProgramCache, compiled, jitted, program_name
 from jaxops.garbage import garbage_later
-from jaxops.kernels.target import this_machine
+from jaxops.kernels.target import Target, this_machine
 from jaxops.lazy_array import arrays, type_of
-from jaxops.memory import LIMIT
+from jaxops.memory import LIMIT, bounded_total
 from jaxops.runtime.recently_used import RecentlyUsed
 from jaxops.runtime.repeated_calls import CallCache, Executable, SignatureChanged
 
@@ -117,9 +118,10 @@ class SpecializedCalls:
         name = program_name(static[0].name)
         # The name is a part of the key in JAX's own cache, where a program that the entry stores must not be found.
         run = jitted(specialized, name if entry is None else f"{name}_stored", check)
-        store = None if entry is None else lambda lowered: entry.write(specialized, tree, lowered)
+        bounded = functools.partial(_bounded, traced.jaxpr, target)
+        store = None if entry is None else lambda lowered: entry.write(specialized, tree, lowered, bounded)
         weights = [cache.params[name] for name in sorted(cache.params)]
-        run = compiled(specialized, run, store, cache.prepared, weights, leaves)
+        run = compiled(specialized, run, store, bounded, cache.prepared, weights, leaves)
         return _Program(specialized.prepare, specialized.read, tree, run)
 
 
@@ -145,3 +147,18 @@ def _loaded(entry: CacheEntry | None, cache: CallCache, weights: Sequence[Any]) 
 
 def _result(executable: Executable, leaves: Sequence[Any]) -> Any:
     return jax.tree.unflatten(executable.tree, executable.run(executable.prepared, executable.weights, leaves))
+
+
+def _bounded(jaxpr: Any, target: Target, extent: int) -> None:
+    """Raises TooLargeError if a call takes more memory than it may. Other platforms than a CPU say it themselves.
+
+    extent: the bytes of its results, and of the values that it holds on the way.
+    """
+    if target.platform != "cpu" or extent <= target.max_bytes:
+        return
+    made = [(v.aval, str(equation.source_info.name_stack)) for equation in jaxpr.eqns for v in equation.outvars]
+    largest = ""
+    if made:
+        type, node = max(made, key=lambda value: value[0].size * value[0].dtype.itemsize)
+        largest = f", the largest {type.str_short()} of '{node}',"
+    bounded_total(extent, f"the values that one call holds together{largest}", target.max_bytes)

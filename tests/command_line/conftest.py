@@ -1,4 +1,4 @@
-"""A small model for the tests of commands, and no cache of programs."""
+"""A small model for the tests of commands."""
 
 import pytest
 from onnx import parser, save
@@ -13,12 +13,6 @@ sums (float[N, 3] x, int64[N, 3] k) => (float[N] total)
     total = ReduceSum <keepdims = 0> (z, axes)
 }
 """
-
-
-@pytest.fixture(autouse=True)
-def _without_cache(monkeypatch):
-    """`run` would keep programs in the home of who tests; test_disk_cache.py looks at that."""
-    monkeypatch.setattr("jaxops.frontend.loading.keep_programs", lambda folder: None)
 
 
 @pytest.fixture

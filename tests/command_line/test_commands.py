@@ -60,6 +60,7 @@ def test_run_keeps_no_programs_without_a_folder(model, monkeypatch):
     monkeypatch.setattr("jaxops.frontend.loading.keep_programs", folders.append)
     assert main(["run", str(model), "--cache=here"]) == 0
     assert main(["run", str(model), "--cache="]) == 0
+    assert main(["run", str(model)]) == 0
     assert folders == ["here"]
 
 

@@ -17,7 +17,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import jaxops.onnx
 from jaxops.command_line import main
-from jaxops.errors import ArgumentError
+from jaxops.errors import ArgumentError, TooLargeError
 from jaxops.runtime import disk_cache
 from jaxops.runtime.specialized_calls import SpecializedCalls
 
@@ -84,12 +84,12 @@ def test_one_folder_a_process(tmp_path):
         jaxops.onnx.load(model(TEXT), cache=tmp_path / "other")
 
 
-def test_run_keeps_programs_in_the_cache_of_the_user(tmp_path, monkeypatch):
+def test_run_keeps_programs_in_the_folder(tmp_path):
     (tmp_path / "m.onnx").write_bytes(model(TEXT).SerializeToString())
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert main(["run", str(tmp_path / "m.onnx"), "--size=n=2", "--repeat=1"]) == 0
-    assert list((tmp_path / "jaxops").glob("*-cache"))
-    assert main(["run", str(tmp_path / "m.onnx"), "--size=n=2", f"--cache={tmp_path / 'jaxops'}"]) == 0
+    for _ in range(2):
+        arguments = ["--size=n=2", "--repeat=1", f"--cache={tmp_path / 'programs'}"]
+        assert main(["run", str(tmp_path / "m.onnx"), *arguments]) == 0
+        assert list((tmp_path / "programs").glob("*-cache"))
 
 
 @pytest.mark.skipif(not disk_cache.processor_features(), reason="the processor is known on Linux only")
@@ -146,6 +146,14 @@ class TestOfModels:
         assert [len(program.run.segments) for program in traced] == [6]
         np.testing.assert_allclose(found[0], jax.jit(plain.apply)(plain.params, x), rtol=1e-5, atol=1e-5)
         np.testing.assert_array_equal(found[0], found[1])
+
+    def test_a_program_that_takes_too_much_is_not_kept(self, tmp_path):
+        proto = model("main (float[n] x) => (float[n] y, float[n] z) { y = Exp(x) z = Exp(y) }")
+        x = np.zeros(1 << 10, np.float32)
+        for _ in range(2):
+            with pytest.raises(TooLargeError, match=r"values that one call holds together, .* take 8 KiB"):
+                jaxops.onnx.load(proto, cache=tmp_path, max_bytes=5000)(x)
+        assert list(tmp_path.glob("*-program")) == []
 
     def test_weights_are_not_kept(self, tmp_path, proto, traced):
         other = model(WEIGHTED, initializers=weights())

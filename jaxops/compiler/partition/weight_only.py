@@ -9,7 +9,8 @@ from jaxops.compiler.passes.lift_tables import TABLE
 from jaxops.compiler.primitives import IN_ORDER
 from jaxops.kernels.target import Target
 
-# The largest size of a prepared value, as a multiple of the size of the parameters that it is computed from.
+# The largest size of a prepared value, as a multiple of the size of the parameters that it is computed from; and of all
+# prepared values, as a multiple of the size of all parameters. What is beyond it counts as grown.
 _MOST_BYTES = 1.5
 # A smaller value is prepared anyway, such as a table of relative positions that is computed from a few numbers.
 _SMALL = 1 << 20
@@ -67,6 +68,7 @@ class _Costs:
         self._costly: set[int] = set()
         self._constants: set[int] = set()
         self._room = _GROWN * max_bytes
+        self._usual = _MOST_BYTES * sum(map(self._bytes, self._roots)) + _SMALL
 
     def is_weight_only(self, operation: Any) -> bool:
         """Returns True if an operation depends on weights and constants only; if so, records this for its results."""
@@ -75,6 +77,7 @@ class _Costs:
             return False
         if operation.name == CONSTANT:
             self._constants.update(operation.results)
+            self._usual += _MOST_BYTES * sum(map(self._bytes, operation.results))
             self._roots.update((v, frozenset([v])) for v in operation.results)
             self._costly.update(operation.results)
             return True
@@ -100,10 +103,13 @@ class _Costs:
         if roots <= self._constants and sum(map(self._bytes, roots)) < TABLE:
             # A larger array made of these is not prepared: XLA fuses it into its readers, which then read one number.
             return value in self._constants or math.prod(self._types[value].shape) == 1
-        if size > max(_SMALL, _MOST_BYTES * sum(map(self._bytes, roots))):
-            if size > self._room:
-                return False
-            self._room -= size
+        # One weight may be read in many forms, each of its size.
+        if size <= max(_SMALL, _MOST_BYTES * sum(map(self._bytes, roots))) and size <= self._usual:
+            self._usual -= size
+            return True
+        if size > self._room:
+            return False
+        self._room -= size
         return True
 
     def _bytes(self, value: int) -> int:

@@ -1,6 +1,7 @@
 """A program in segments that run one after the other, some of them equal."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -98,6 +99,27 @@ class LoweredSegments:
         """Compiles each different segment."""
         with ThreadPoolExecutor(self.wiring.at_once) as executor:
             return list(executor.map(lambda part: part.compile(), self.parts))
+
+    def most_bytes(self, compiled: Sequence[Any]) -> int:
+        """Returns the bytes that a call takes at most at once, besides its arguments. compiled: the parts."""
+        held: dict[int, int] = {}
+        most = 0
+        for segment in self.wiring.segments:
+            most = max(most, sum(held.values()) + bytes_of(compiled[segment.run]))
+            results = zip(segment.results, self.parts[segment.run].out_info, strict=True)
+            held |= {v: sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(y)) for v, y in results}
+            for v in segment.dead:
+                held.pop(v, None)
+        return most
+
+
+def bytes_of(compiled: Any) -> int:
+    """Returns the bytes that a compiled program takes besides its arguments: its results and what it holds on the way.
+
+    Returns 0 where the platform does not tell.
+    """
+    stats = compiled.memory_analysis()
+    return 0 if stats is None else stats.temp_size_in_bytes + stats.output_size_in_bytes
 
 
 def segmented(

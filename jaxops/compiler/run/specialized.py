@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import jax
 
 from jaxops.compiler.run.prepare_weights import WeightProgram
-from jaxops.compiler.run.segments import SegmentedProgram
+from jaxops.compiler.run.segments import LoweredSegments, SegmentedProgram, bytes_of
 from jaxops.host import trim_heap
 from jaxops.lazy_array import arrays, type_of
 from jaxops.progress import step
@@ -40,8 +40,11 @@ class CacheEntry(Protocol):
         """
         ...
 
-    def write(self, specialized: Specialized, tree: Any, lowered: Any) -> Any:
-        """Compiles a program and writes it; returns the compiled program, or None if it cannot be written."""
+    def write(self, specialized: Specialized, tree: Any, lowered: Any, check: Callable[[int], None]) -> Any:
+        """Compiles a program, checks it and writes it; returns it, or None if it cannot be written.
+
+        check: of the bytes that a call takes; it raises if they are too many.
+        """
         ...
 
 
@@ -86,6 +89,7 @@ def compiled(
     specialized: Specialized,
     run: Any,
     store: Callable[[Any], Any] | None,
+    check: Callable[[int], None],
     cache: dict[str, Any],
     weights: Sequence[Any],
     inputs: Sequence[Any],
@@ -93,8 +97,9 @@ def compiled(
     """Compiles `run`, so that its first call does not; returns the compiled program if it was stored, or else `run`.
 
     While XLA compiles a segment, the next one is lowered, and weights are read and prepared. run: jitted. store:
-    compiles a lowered program and writes it to a file, or returns None if it cannot; None without a cache. cache:
-    expression → prepared value.
+    compiles a lowered program and writes it to a file, or returns None if it cannot; None without a cache. check: of
+    the bytes that a call takes at once; it raises if they are too many, and `store` calls it, too. cache: expression
+    → prepared value.
     """
     types = specialized.prepare.types, tuple(type_of(weights[k]) for k in specialized.read), inputs
 
@@ -104,15 +109,20 @@ def compiled(
         return result
 
     futures: dict[int, Any] = {}
+    lowered: Any = None
     with ThreadPoolExecutor(run.at_once if isinstance(run, SegmentedProgram) else 1) as executor:
-        if store is not None:
-            futures[0] = executor.submit(freed, store, run.lower(*types))
-        elif isinstance(run, SegmentedProgram):
+        if store is None and isinstance(run, SegmentedProgram):
+            numbers, parts = [], dict[int, Any]()
             for number, segment in run.lowered(*types):
+                numbers.append(number)
                 if number not in futures:
-                    futures[number] = executor.submit(freed, segment.compile)
+                    parts[number], futures[number] = segment, executor.submit(freed, segment.compile)
+            lowered = LoweredSegments(run.with_runs(numbers), tuple(parts.values()))
         else:
-            futures[0] = executor.submit(freed, run.lower(*types).compile)
+            lowered = run.lower(*types)
+            futures[0] = (
+                executor.submit(freed, lowered.compile) if store is None else executor.submit(freed, store, lowered)
+            )
         arrays([weights[k] for k in specialized.read])
         specialized.prepare.cached(cache, weights)
         results = []
@@ -120,4 +130,19 @@ def compiled(
             if len(futures) > 1:
                 step(f"part {number} of {len(futures)}")
             results.append(future.result())
-    return run if store is None or results[0] is None else results[0]
+    if store is not None:
+        if results[0] is not None:
+            return results[0]
+        results = lowered.compile()
+    check(most_bytes(lowered, results))
+    return run
+
+
+def most_bytes(lowered: Any, compiled: Any) -> int:
+    """Returns the bytes that a call takes at most at once, besides its arguments.
+
+    lowered: a program, or its segments. compiled: what `lowered.compile()` returns.
+    """
+    if isinstance(lowered, LoweredSegments):
+        return lowered.most_bytes(compiled)
+    return bytes_of(compiled[0] if isinstance(compiled, list) else compiled)

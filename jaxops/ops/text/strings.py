@@ -27,7 +27,7 @@ _WIDEST = 4
 def _strings(operand: str, value: Any) -> np.ndarray:
     values = array(value)
     bounded_operands((values,))
-    if not isinstance(values, np.ndarray) or not all(isinstance(item, str) for item in values.flat):
+    if not isinstance(values, np.ndarray) or not all(issubclass(kind, str) for kind in set(map(type, values.flat))):
         raise DTypeError(f"`{operand}` must be strings, in a NumPy array, but is {describe(values)}")
     return values.astype(object, copy=False)
 

@@ -15,6 +15,7 @@ import jaxops.onnx
 from jaxops.compiler import pipeline
 from jaxops.compiler.passes import lazy_moves
 from jaxops.compiler.run.segments import SegmentedProgram
+from jaxops.errors import TooLargeError
 
 pytestmark = pytest.mark.usefixtures("cut_however_short")
 RNG = np.random.default_rng(0)
@@ -79,6 +80,14 @@ def test_a_model_computes_what_its_function_does(kernel, outputs, segmented):
     (found,) = segmented
     runs = [segment.run for segment in found.segments]
     assert len(set(runs)) < len(runs) <= 6
+
+
+def test_the_results_of_all_parts_are_counted_together():
+    """No part takes more than 0.3 MiB, but each output stays until the end."""
+    model, x = jaxops.onnx.load(network(8, 3, range(1, 9)), max_bytes=1 << 19), image(1, 6, 96, 96)
+    with pytest.raises(TooLargeError, match=r"values that one call holds together, .* take 2 MiB, but .*512 KiB"):
+        model(x)
+    assert len(jaxops.onnx.load(network(8, 3, range(1, 9)), max_bytes=3 << 20)(x)) == 9
 
 
 def test_the_parts_that_are_compiled_are_counted(caplog):
