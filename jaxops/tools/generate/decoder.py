@@ -62,7 +62,7 @@ class Decoder(Report):
 
     @functools.cached_property
     def _compiled(self) -> Any:
-        return jax.jit(self._run)
+        return jax.jit(self._run, static_argnums=0)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_compiled"}
@@ -191,15 +191,24 @@ class Decoder(Report):
         """
         tokens = jax.ShapeDtypeStruct((batch, 1), canonical(dtype_of(self._tokens)))
         state = jax.eval_shape(lambda: self.init(batch))
-        return prepared(self._step, params, state, tokens, named)
+        return prepared(functools.partial(self._step, False), params, state, tokens, named)
 
     def __call__(
-        self, params: Mapping[str, Any] | PreparedParams, state: DecoderState, tokens: Any, /, **named: Any
+        self,
+        params: Mapping[str, Any] | PreparedParams,
+        state: DecoderState,
+        tokens: Any,
+        /,
+        *,
+        last_only: bool = False,
+        **named: Any,
     ) -> tuple[DecoderState, jax.Array]:
         """Takes one step: returns (the state with these tokens, the logits).
 
         tokens: integers (B,), one for each sample; or (B, n), such as a prompt. params: as for `model.apply`, or what
         `prepare` returns for them.
+        last_only: compute logits (B, V) of the last token of each row alone, so that a prompt of n tokens does not take
+        n × V; NaN for a row without a token.
         named: further inputs of the model, such as `encoder_hidden_states`, at each step. You may also give inputs that
         the decoder would fill, such as position_ids, and the attention mask of these tokens, (B, n), with 0 for
         padding on either side: then the prompts of a batch may have different lengths, and a row gives what it gives
@@ -207,7 +216,8 @@ class Decoder(Report):
         Returns logits (B, n, V), or (B, V) for tokens of shape (B,). For a row with more than `length` tokens, padding
         included, they are NaN if `state` is traced, as a traced program cannot raise an error; test
         `(state.position < step.length).all()` there. Circular caches have no such limit.
-        Raises SignatureError for a missing or unknown input, DTypeError, and ShapeError for more tokens than `length`.
+        Raises SignatureError for a missing or unknown input, DTypeError, ShapeError for more tokens than `length`, and
+        UnsupportedError for last_only if the model does not compute the logits of each token separately.
 
         >>> import jaxops.onnx
         >>> model = jaxops.onnx.load("notebooks/verses.onnx")
@@ -219,10 +229,11 @@ class Decoder(Report):
         enters = self.x64 and not is_on()
         with x64_on(enters):
             batched, inputs = self._arrived(state, as_traced(tokens), named)
-        run = functools.partial(in_64_bits, self._compiled) if enters else self._compiled
+        run = functools.partial(self._compiled, bool(last_only))
+        run = functools.partial(in_64_bits, run) if enters else run
         with progress(f"compiling the decoder of {self._model.graph.name or 'a model'}", begun=False):
             state, logits = under_auto_axes(run, params, state, batched, inputs)
-        return state, logits[:, 0] if np.ndim(tokens) == 1 and logits.ndim > 2 else logits
+        return state, logits[:, 0] if (last_only or np.ndim(tokens) == 1) and logits.ndim > 2 else logits
 
     def _arrived(self, state: Any, tokens: jax.Array, named: Mapping[str, Any]) -> tuple[jax.Array, dict[str, Any]]:
         """Returns the tokens (B, n) in the model's type, and the remaining inputs by name, checked."""
@@ -276,12 +287,14 @@ class Decoder(Report):
         """
         return self._mask.name if self._mask is not None else "attention_mask" if self._rows.counts_lengths else None
 
-    def _run(self, params: Any, *arguments: Any) -> tuple[DecoderState, jax.Array]:
-        is_prepared = isinstance(params, PreparedParams)
-        return run_prepared(self._step, params, *arguments) if is_prepared else self._step(params, *arguments)
+    def _run(self, last_only: bool, params: Any, *arguments: Any) -> tuple[DecoderState, jax.Array]:
+        step = functools.partial(self._step, last_only)
+        return (
+            run_prepared(step, params, *arguments) if isinstance(params, PreparedParams) else step(params, *arguments)
+        )
 
     def _step(
-        self, params: Any, state: DecoderState, tokens: jax.Array, named: Mapping[str, Any]
+        self, last_only: bool, params: Any, state: DecoderState, tokens: jax.Array, named: Mapping[str, Any]
     ) -> tuple[DecoderState, jax.Array]:
         named = dict(named)
         batch, count = tokens.shape
@@ -295,7 +308,7 @@ class Decoder(Report):
             named = {name: aligned.front(x) if name in of_tokens else x for name, x in named.items()}
         for name in [v.name for v in self._others if v.name in named and continues_rows(v)]:
             state = self._continued(state, named.pop(name))
-        run = functools.partial(self._rows, params)
+        run = functools.partial(self._rows, params, last_only=last_only)
         if batch > 1 and self._has_rows:
             axes = {c.past.name: c.batch for c in self.caches}
             named_axes = {v.name: self._batch_axis(v) for v in self._others if v.name in named}
@@ -306,8 +319,9 @@ class Decoder(Report):
         reached = state.position + new
         if aligned is not None:
             caches = only_first_tokens(self.caches, caches, reached)
-            logits = aligned.back(logits)
-        return DecoderState(reached, caches), self._valid(logits, state.position, new, count)
+            logits = logits if last_only else aligned.back(logits)
+        is_valid = self._is_valid(state.position, new, count) & ((new > 0) | (not last_only))
+        return DecoderState(reached, caches), _nan_unless(is_valid, logits)
 
     def _continued(self, state: DecoderState, rows: Any) -> DecoderState:
         """Returns a state whose rows are those with these numbers, such as the beams that a search goes on with."""
@@ -321,16 +335,18 @@ class Decoder(Report):
         first = value.shape[0] if value.shape else None
         return None if not value.shape or isinstance(first, int) or (first in others and first != batch) else 0
 
-    def _valid(self, logits: Any, position: Any, new: Any, count: int) -> Any:
-        """Returns the logits, or NaN for a row that had no room for its tokens, or whose sliding cache cannot take
-        padding after earlier tokens."""
-        if not is_float(logits.dtype):
-            return logits
+    def _is_valid(self, position: Any, new: Any, count: int) -> Any:
+        """Returns False for a row that had no room for its tokens, or whose sliding cache cannot take padding after
+        earlier tokens."""
         is_valid = (position + count <= self.length) | self._endless
-        if self._rows.slides:
-            is_valid &= (new == count) | (position == 0)
-        rows = is_valid.reshape(-1, *[1] * (logits.ndim - 1))
-        return jnp.where(rows, logits, jnp.asarray(np.nan, logits.dtype))
+        return is_valid & ((new == count) | (position == 0)) if self._rows.slides else is_valid
+
+
+def _nan_unless(is_valid: Any, logits: Any) -> Any:
+    if not is_float(logits.dtype):
+        return logits
+    rows = is_valid.reshape(-1, *[1] * (logits.ndim - 1))
+    return jnp.where(rows, logits, jnp.asarray(np.nan, logits.dtype))
 
 
 @explained

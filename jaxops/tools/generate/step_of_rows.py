@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxops.compiler.one_entry import with_one_entry
 from jaxops.compiler.padded.growth import check_growth
 from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
 from jaxops.dtypes import canonical
-from jaxops.errors import JaxopsError, ModelError
+from jaxops.errors import JaxopsError, ModelError, UnsupportedError
 from jaxops.graph.nodes import Graph, Value
-from jaxops.static import Dim, Undecided, symbolic_shape
+from jaxops.static import Dim, Undecided, jaxpr_as_fun, symbolic_shape
 from jaxops.tools.generate.cache_inputs import Cache, counts_lengths, find_caches, windows_of
 from jaxops.tools.generate.needed_sizes import numbers_needed
 from jaxops.tools.generate.step_inputs import Tokens, dtype_of, filled_input, is_filled, is_mask, tokens_input
@@ -75,10 +76,12 @@ class StepOfRows:
         tokens: jax.Array,
         arrays: Mapping[str, Any],
         named: Mapping[str, Any],
+        last_only: bool = False,
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
         """Returns the logits and the caches after a step of rows that have the same number of tokens, mostly one row.
 
         position: the number of tokens before. new: how many of these tokens are no padding, which follows them.
+        last_only: whether to compute the logits of the last of them alone, (B, 1, V).
         """
         batch, count = tokens.shape
         total: Dim = self.length
@@ -105,7 +108,7 @@ class StepOfRows:
 
         self._check_reach(params, arrays, batch, count, named)
         if self.in_place:
-            logits, caches = run(arrays)
+            logits, caches = self._run_in_place(run, arrays, count, new, last_only)
             for cache in self.caches:
                 if caches[cache.past.name].shape != arrays[cache.past.name].shape:
                     raise ModelError(
@@ -117,9 +120,12 @@ class StepOfRows:
             program, shapes = jax.make_jaxpr(run, return_shape=True)(specs)
             self._check(shapes[1], total)
             check_growth(program, {"s": range(count, self.length + 1)})
+            leaves = jax.tree.leaves(arrays)
+            if last_only and count > 1:
+                program, leaves = self._at_last(program, count), [*leaves, self._last(new)]
             last = (position + count).astype(canonical(np.int64))
             capacity = Capacity({"s": last}, {"s": self.length}, {past: self.length})
-            flat_outputs = run_padded(program, jax.tree.leaves(arrays), capacity)
+            flat_outputs = run_padded(program, leaves, capacity)
         except (JaxopsError, Undecided) as error:
             error.add_note(
                 f"while tracing the decoder with a symbolic number of tokens, s: {past} past and {count} new"
@@ -132,6 +138,31 @@ class StepOfRows:
             sizes = cache.with_tokens(present.array.shape, total)
             caches[cache.past.name] = present.masked(sizes, {cache.axis}, 0, capacity)
         return logits.array, caches
+
+    def _run_in_place(self, run: Any, arrays: Any, count: int, new: Any, last_only: bool) -> Any:
+        if not last_only or count == 1:
+            return run(arrays)
+        program, shapes = jax.make_jaxpr(run, return_shape=True)(arrays)
+        outputs = jaxpr_as_fun(self._at_last(program, count))(*jax.tree.leaves(arrays), self._last(new))
+        return jax.tree.unflatten(jax.tree.structure(shapes), outputs)
+
+    def _last(self, new: Any) -> jax.Array:
+        """Returns the place of the last of `new` tokens; 0 if there is none."""
+        return jnp.maximum(jnp.asarray(new, np.int32) - 1, 0)
+
+    def _at_last(self, program: Any, count: int) -> Any:
+        """Returns a closed jaxpr that computes logits at the place that its last input gives.
+
+        Raises UnsupportedError if it would compute those of all tokens for that.
+        """
+        logits = program.out_avals[0].shape
+        pruned = with_one_entry(program, 1) if len(logits) > 2 and logits[1] == count else None
+        if pruned is None:
+            raise UnsupportedError(
+                f"last_only: the model does not compute the logits {logits} of {count} tokens one by one\n"
+                "  hint    leave out last_only, and take the logits of the last token of each row"
+            )
+        return pruned
 
     def _check_reach(
         self, params: Any, arrays: Mapping[str, Any], batch: int, count: int, named: Mapping[str, Any]
