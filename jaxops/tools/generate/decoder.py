@@ -11,7 +11,7 @@ gives alone, whatever the model does with sizes.
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ import numpy as np
 
 from jaxops.attributes import integer
 from jaxops.dtypes import as_traced, canonical, is_float
-from jaxops.errors import BoundsError, ModelError, ShapeError, SignatureError, UnsupportedError, amount, describe
+from jaxops.errors import BoundsError, ShapeError, SignatureError, UnsupportedError, amount, describe
 from jaxops.graph.nodes import Value
 from jaxops.progress import progress, step
 from jaxops.runtime.arguments import to_operand
@@ -29,12 +29,15 @@ from jaxops.runtime.x64 import in_64_bits, is_on, under_its_x64, x64_on
 from jaxops.signature_errors import errors_of, explained
 from jaxops.static import Tracer
 from jaxops.tools.generate.cache_inputs import check_batch, is_circular
-from jaxops.tools.generate.decoder_state import DecoderState, inserted, only_first_tokens
-from jaxops.tools.generate.padded_prompts import alignment, by_rows
+from jaxops.tools.generate.decoder_state import DecoderState, inserted, only_first_tokens, with_past
+from jaxops.tools.generate.padded_prompts import by_rows, first_aligned
+from jaxops.tools.generate.prompt_chunks import chunks_of
 from jaxops.tools.generate.step_inputs import continues_rows, dtype_of, is_filled, rows_of
 from jaxops.tools.generate.step_of_rows import Decodable, StepOfRows
 from jaxops.tools.inspect.overview import Row, overview
 from jaxops.tools.inspect.tables import Report, Table
+
+Params: TypeAlias = Mapping[str, Any] | PreparedParams
 
 
 class Decoder(Report):
@@ -97,31 +100,7 @@ class Decoder(Report):
             sizes = {c.past.name: c.shape(batch, self.length, self._rows.numbers) for c in self.caches}
             caches = {c.past.name: jnp.zeros(sizes[c.past.name], dtype_of(c.past)) for c in self.caches}
             return DecoderState(jnp.zeros(batch, np.int32), caches)
-        names = [c.past.name for c in self.caches]
-        wrong = [name for name in (*past, *names) if (name in past) != (name in names)]
-        if wrong:
-            raise SignatureError(f"past: '{wrong[0]}' is {'unknown' if wrong[0] in past else 'missing'}; give {names}")
-        caches, counts = {}, set()
-        for cache in self.caches:
-            value = to_operand(cache.past, past[cache.past.name])
-            count = value.shape[cache.axis]
-            room = max(cache.window, count) if cache.window else self.length
-            if count > room:
-                raise ShapeError(f"past: '{cache.past.name}' has {count} tokens, more than the length {self.length}")
-            more = [(0, room - count if axis == cache.axis else 0) for axis in range(value.ndim)]
-            caches[cache.past.name] = jnp.pad(value, more)
-            if not (cache.window and count):
-                counts.add(count)
-            batch = batch if cache.batch is None else value.shape[cache.batch]
-        if len(counts) > 1:
-            raise ShapeError(f"past: the caches hold different numbers of tokens: {sorted(counts)}")
-        if not counts:
-            raise ModelError(
-                "past: all caches slide, so the number of tokens is not known\n"
-                "  hint    begin with init(batch), and give these tokens as a prompt"
-            )
-        (count,) = counts
-        return DecoderState(jnp.full(batch, count, np.int32), caches)
+        return with_past(self.caches, past, self.length, batch)
 
     def insert(self, state: DecoderState, rows: Any, other: DecoderState) -> DecoderState:
         """Returns `state` with the rows of another state in place of some, so that a finished row makes room.
@@ -194,14 +173,7 @@ class Decoder(Report):
         return prepared(functools.partial(self._step, False), params, state, tokens, named)
 
     def __call__(
-        self,
-        params: Mapping[str, Any] | PreparedParams,
-        state: DecoderState,
-        tokens: Any,
-        /,
-        *,
-        last_only: bool = False,
-        **named: Any,
+        self, params: Params, state: DecoderState, tokens: Any, /, *, last_only: bool = False, **named: Any
     ) -> tuple[DecoderState, jax.Array]:
         """Takes one step: returns (the state with these tokens, the logits).
 
@@ -234,6 +206,38 @@ class Decoder(Report):
         with progress(f"compiling the decoder of {self._model.graph.name or 'a model'}", begun=False):
             state, logits = under_auto_axes(run, params, state, batched, inputs)
         return state, logits[:, 0] if (last_only or np.ndim(tokens) == 1) and logits.ndim > 2 else logits
+
+    def prefill(
+        self, params: Params, state: DecoderState, tokens: Any, /, *, chunk: int = 256, **named: Any
+    ) -> tuple[DecoderState, jax.Array]:
+        """Takes a long prompt in steps of `chunk` tokens: returns (the state, logits (B, V) of the last token).
+
+        The results are those of `step(params, state, tokens, last_only=True, **named)`, in less memory. If the model
+        can leave padding out (`mask_name`) and has room for `chunk` more tokens, all steps have the same shape: one
+        program serves prompts of all lengths. Otherwise, and inside `jit`, the first step takes n % chunk tokens.
+        Raises what a step raises.
+
+        >>> import jaxops.onnx
+        >>> model = jaxops.onnx.load("notebooks/verses.onnx")
+        >>> step = decoder(model, length=64)
+        >>> state, logits = step.prefill(model.params, step.init(batch=1), jnp.arange(40)[None], chunk=16)
+        >>> state.position, logits.shape
+        (Array([40], dtype=int32), (1, 45))
+        """
+        with errors_of("prefill"):
+            chunk = min(integer("chunk", chunk, least=1), self.length)
+        mask = self.mask_name
+        with x64_on(self.x64 and not is_on()):
+            batched, inputs = self._arrived(state, as_traced(tokens), named)
+            last = self.length if isinstance(state.position, Tracer) else int(np.max(state.position, initial=0))
+            of_tokens = {name: inputs.pop(name) for name in self._of_tokens & inputs.keys()}
+            given = inputs.pop(mask, None)
+            pads = mask is not None and self._has_rows and last + chunk <= self.length
+            chunks = chunks_of(batched, given, of_tokens, chunk, pads)
+        for part in chunks:
+            more = inputs | part.named | ({} if part.mask is None else {mask: part.mask})
+            state, logits = self(params, state, part.tokens, last_only=True, **more)
+        return state, logits
 
     def _arrived(self, state: Any, tokens: jax.Array, named: Mapping[str, Any]) -> tuple[jax.Array, dict[str, Any]]:
         """Returns the tokens (B, n) in the model's type, and the remaining inputs by name, checked."""
@@ -300,12 +304,11 @@ class Decoder(Report):
         batch, count = tokens.shape
         step(amount(count, "token"))
         mask = named.pop(self.mask_name, None) if self.mask_name else None
-        aligned = None if mask is None else alignment(mask)
+        aligned = None if mask is None else first_aligned(mask)
         new = jnp.full(batch, count, np.int32) if aligned is None else aligned.counts
         if aligned is not None:
-            of_tokens = {v.name for v in self._others if v.shape and v.shape[:2] == (self._tokens.shape or ())[:2]}
-            tokens = aligned.front(tokens)
-            named = {name: aligned.front(x) if name in of_tokens else x for name, x in named.items()}
+            tokens = aligned.moved(tokens)
+            named = {name: aligned.moved(x) if name in self._of_tokens else x for name, x in named.items()}
         for name in [v.name for v in self._others if v.name in named and continues_rows(v)]:
             state = self._continued(state, named.pop(name))
         run = functools.partial(self._rows, params, last_only=last_only)
@@ -328,6 +331,11 @@ class Decoder(Report):
         axes = {c.past.name: 0 if c.batch is None else c.batch for c in self.caches}
         caches = {name: jnp.take(x, rows, axes[name], mode="clip") for name, x in state.caches.items()}
         return DecoderState(state.position[rows], caches)
+
+    @property
+    def _of_tokens(self) -> set[str]:
+        """The names of further inputs with an entry for each token, (B, n, …)."""
+        return {v.name for v in self._others if v.shape and v.shape[:2] == (self._tokens.shape or ())[:2]}
 
     def _batch_axis(self, value: Value) -> int | None:
         """Returns 0 for an input with a row for each row of the tokens, else None."""
