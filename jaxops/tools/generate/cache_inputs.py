@@ -64,13 +64,20 @@ class Cache:
         return tuple(sizes)
 
 
-def check_batch(caches: Sequence[Cache], arrays: Mapping[str, Any], name: Any, batch: int) -> None:
-    """Raises ShapeError if the tokens have another batch than the arrays of the caches. name: of the batch size."""
+def check_batch(caches: Sequence[Cache], arrays: Mapping[str, Any], name: Any, tokens: Any) -> None:
+    """Raises ShapeError if tokens, (B,) or (B, n), have another batch than the arrays of the caches. name: of the batch
+    size."""
+    batch = tokens.shape[0]
     for cache in caches:
         if cache.batch is None or (cache.past.shape or ())[cache.batch] != name:
             continue
         rows = arrays[cache.past.name].shape[cache.batch]
         if rows != batch:
+            if tokens.ndim == 1 and rows == 1:
+                raise ShapeError(
+                    f"tokens of shape ({batch},) are one token for each of {batch} samples, but the state has 1\n"
+                    f"  hint    a prompt of {batch} tokens has shape (1, {batch}): give tokens[None]"
+                )
             raise ShapeError(
                 f"the tokens are {batch} samples, but the state has {rows}\n"
                 f"  hint    begin with step.init(batch={batch}), or give tokens of {rows} samples"

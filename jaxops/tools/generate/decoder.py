@@ -246,7 +246,7 @@ class Decoder(Report):
                 f"the state is a {type(state).__name__}; give that of step.init(…) or of the last step"
             )
         batched = rows_of(tokens, self._tokens, self.length)
-        check_batch(self.caches, state.caches, (self._tokens.shape or (None,))[0], batched.shape[0])
+        check_batch(self.caches, state.caches, (self._tokens.shape or (None,))[0], tokens)
         if not self._endless and not isinstance(state.position, Tracer):
             last = int(np.max(state.position, initial=0)) + batched.shape[1]
             if last > self.length:

@@ -64,3 +64,6 @@ def test_errors():
         step.prefill(model.params, step.init(1), np.zeros((1, 17), int), chunk=4)
     with pytest.raises(ArgumentError, match="prefill: `chunk` is 0"):
         step.prefill(model.params, step.init(1), PROMPTS[:1], chunk=0)
+    for run in (step, step.prefill):
+        with pytest.raises(ShapeError, match=r"tokens of shape \(4,\) are one token .*\n.*has shape \(1, 4\)"):
+            run(model.params, step.init(1), [1, 5, 17, 33])
