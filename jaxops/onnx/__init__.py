@@ -27,7 +27,7 @@ from jaxops.onnx.loading import load
 from jaxops.onnx.open import carried
 from jaxops.onnx.opset import opset
 from jaxops.tools.generate.decoder import Decoder, DecoderState, decoder
-from jaxops.tools.generate.speculative import Speculation, speculative
+from jaxops.tools.generate.speculative import speculative
 
 __all__ = [
     "Check",
@@ -35,7 +35,6 @@ __all__ = [
     "DecoderState",
     "Model",
     "Opset",
-    "Speculation",
     "carried",
     "check",
     "decoder",

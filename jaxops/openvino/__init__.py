@@ -15,9 +15,8 @@ sum: float32[2]
 
 from jaxops.openvino import ops, opset1
 from jaxops.openvino.checking import check
-from jaxops.openvino.decoding import decoder
+from jaxops.openvino.decoding import decoder, speculative
 from jaxops.openvino.loading import load
 from jaxops.openvino.opset import opset
-from jaxops.tools.generate.speculative import speculative
 
 __all__ = ["check", "decoder", "load", "ops", "opset", "opset1", "speculative"]

@@ -7,6 +7,9 @@ from jaxops.errors import ModelError
 from jaxops.model import Model
 from jaxops.signature_errors import explained
 from jaxops.tools.generate.decoder import Decoder
+from jaxops.tools.generate.speculative import speculative
+
+__all__ = ["decoder", "speculative"]
 
 
 class _WithVariables:

@@ -5,6 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from jaxops.errors import ModelError, ShapeError, SignatureError
 from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.signature import CACHE, operand_marks
@@ -35,6 +38,11 @@ class Cache:
     def with_tokens(self, sizes: Sequence[Any], count: Any) -> tuple[Any, ...]:
         """The sizes of this cache with `count` tokens; those of a cache that drops old tokens do not depend on it."""
         return tuple(count if axis == self.axis and not self.window else size for axis, size in enumerate(sizes))
+
+    def grown(self, array: jax.Array, count: int) -> jax.Array:
+        """Returns an array of this cache with room for `count` tokens: zeros follow its own."""
+        more = [(0, count - size if axis == self.axis else 0) for axis, size in enumerate(array.shape)]
+        return jnp.pad(array, more)
 
     def shape(self, batch: int, length: Any, numbers: Mapping[str, int] | None = None) -> tuple[Any, ...]:
         """The sizes of this cache. length: the largest number of tokens. numbers: of sizes that the model only names.

@@ -19,8 +19,8 @@ import numpy as np
 
 from jaxops.attributes import integer
 from jaxops.dtypes import as_traced, canonical, is_float
-from jaxops.errors import BoundsError, ShapeError, SignatureError, UnsupportedError, amount, describe
-from jaxops.graph.nodes import Value
+from jaxops.errors import BoundsError, ModelError, ShapeError, SignatureError, UnsupportedError, amount, describe
+from jaxops.memory import readable
 from jaxops.progress import progress, step
 from jaxops.runtime.arguments import to_operand
 from jaxops.runtime.auto_axes import under_auto_axes
@@ -30,9 +30,10 @@ from jaxops.signature_errors import errors_of, explained
 from jaxops.static import Tracer
 from jaxops.tools.generate.cache_inputs import check_batch, is_circular
 from jaxops.tools.generate.decoder_state import DecoderState, inserted, only_first_tokens, with_past
-from jaxops.tools.generate.padded_prompts import by_rows, first_aligned
+from jaxops.tools.generate.padded_prompts import first_aligned
 from jaxops.tools.generate.prompt_chunks import chunks_of
 from jaxops.tools.generate.step_inputs import continues_rows, dtype_of, is_filled, rows_of
+from jaxops.tools.generate.step_of_batch import StepOfBatch
 from jaxops.tools.generate.step_of_rows import Decodable, StepOfRows
 from jaxops.tools.inspect.overview import Row, overview
 from jaxops.tools.inspect.tables import Report, Table
@@ -51,15 +52,16 @@ class Decoder(Report):
     ['past_key_0', 'past_value_0']
     """
 
-    def __init__(self, model: Decodable, cache: Mapping[str, str] | None, length: int) -> None:
+    def __init__(self, model: Decodable, cache: Mapping[str, str] | None, length: int, cache_dtype: Any = None) -> None:
         with errors_of("decoder"):
             self.length = integer("length", length, least=1)
+            self._rows = rows = StepOfRows(model, cache, self.length, cache_dtype)
         self.x64 = model.x64
-        self._rows = rows = StepOfRows(model, cache, self.length)
         self._model, self._tokens, self._mask, self._others = model, rows.tokens, rows.mask, rows.others
         self.caches = rows.caches
         batch = self._tokens.shape[0] if self._tokens.shape else None
         self._has_rows = not (isinstance(batch, int) and batch > 1) and all(c.batch is not None for c in self.caches)
+        self._batch = StepOfBatch(rows, self._has_rows)
         # Otherwise a mask of the caches would have to drop old tokens, too.
         self._endless = self._mask is None and all(is_circular(model.graph, c.past.name) for c in self.caches)
 
@@ -80,8 +82,18 @@ class Decoder(Report):
         rows += [Row("past", c.past.name, c.past.type_text, f"→ {c.present.name}") for c in self.caches]
         logits, name = self._model.outputs[self._rows.logits], self._model.graph.name or "(unnamed)"
         return overview(
-            [f"decoder of {name} · {self.length} tokens"], [*rows, Row("out", logits.name, logits.type_text)]
+            [f"decoder of {name} · {self.length} tokens{self._memory}"],
+            [*rows, Row("out", logits.name, logits.type_text)],
         )
+
+    @property
+    def _memory(self) -> str:
+        """The bytes of the caches, as a part of the title; empty if the model does not say their sizes."""
+        try:
+            caches = jax.tree.leaves(jax.eval_shape(self.init).caches)
+        except ModelError:
+            return ""
+        return f" · caches of {readable(sum(x.size * x.dtype.itemsize for x in caches))} for each row"
 
     @under_its_x64
     def init(self, batch: int = 1, *, past: Mapping[str, Any] | None = None) -> DecoderState:
@@ -98,9 +110,12 @@ class Decoder(Report):
         """
         if past is None:
             sizes = {c.past.name: c.shape(batch, self.length, self._rows.numbers) for c in self.caches}
-            caches = {c.past.name: jnp.zeros(sizes[c.past.name], dtype_of(c.past)) for c in self.caches}
+            caches = {c.past.name: jnp.zeros(sizes[c.past.name], self._rows.stored(c)) for c in self.caches}
             return DecoderState(jnp.zeros(batch, np.int32), caches)
-        return with_past(self.caches, past, self.length, batch)
+        state = with_past(self.caches, past, self.length, batch)
+        return state._replace(
+            caches={c.past.name: state.caches[c.past.name].astype(self._rows.stored(c)) for c in self.caches}
+        )
 
     def insert(self, state: DecoderState, rows: Any, other: DecoderState) -> DecoderState:
         """Returns `state` with the rows of another state in place of some, so that a finished row makes room.
@@ -230,7 +245,7 @@ class Decoder(Report):
         with x64_on(self.x64 and not is_on()):
             batched, inputs = self._arrived(state, as_traced(tokens), named)
             last = self.length if isinstance(state.position, Tracer) else int(np.max(state.position, initial=0))
-            of_tokens = {name: inputs.pop(name) for name in self._of_tokens & inputs.keys()}
+            of_tokens = {name: inputs.pop(name) for name in self._batch.of_tokens & inputs.keys()}
             given = inputs.pop(mask, None)
             pads = mask is not None and self._has_rows and last + chunk <= self.length
             chunks = chunks_of(batched, given, of_tokens, chunk, pads)
@@ -308,17 +323,10 @@ class Decoder(Report):
         new = jnp.full(batch, count, np.int32) if aligned is None else aligned.counts
         if aligned is not None:
             tokens = aligned.moved(tokens)
-            named = {name: aligned.moved(x) if name in self._of_tokens else x for name, x in named.items()}
+            named = {name: aligned.moved(x) if name in self._batch.of_tokens else x for name, x in named.items()}
         for name in [v.name for v in self._others if v.name in named and continues_rows(v)]:
             state = self._continued(state, named.pop(name))
-        run = functools.partial(self._rows, params, last_only=last_only)
-        if batch > 1 and self._has_rows:
-            axes = {c.past.name: c.batch for c in self.caches}
-            named_axes = {v.name: self._batch_axis(v) for v in self._others if v.name in named}
-            run = by_rows(run, (0, 0, 0, axes, named_axes), (0, axes))
-            logits, caches = run(state.position, new, tokens, state.caches, named)
-        else:
-            logits, caches = run(state.position[0], new[0], tokens, state.caches, named)
+        logits, caches = self._batch(params, state.position, new, tokens, state.caches, named, last_only)
         reached = state.position + new
         if aligned is not None:
             caches = only_first_tokens(self.caches, caches, reached)
@@ -331,17 +339,6 @@ class Decoder(Report):
         axes = {c.past.name: 0 if c.batch is None else c.batch for c in self.caches}
         caches = {name: jnp.take(x, rows, axes[name], mode="clip") for name, x in state.caches.items()}
         return DecoderState(state.position[rows], caches)
-
-    @property
-    def _of_tokens(self) -> set[str]:
-        """The names of further inputs with an entry for each token, (B, n, …)."""
-        return {v.name for v in self._others if v.shape and v.shape[:2] == (self._tokens.shape or ())[:2]}
-
-    def _batch_axis(self, value: Value) -> int | None:
-        """Returns 0 for an input with a row for each row of the tokens, else None."""
-        batch, *others = self._tokens.shape or (None,)
-        first = value.shape[0] if value.shape else None
-        return None if not value.shape or isinstance(first, int) or (first in others and first != batch) else 0
 
     def _is_valid(self, position: Any, new: Any, count: int) -> Any:
         """Returns False for a row that had no room for its tokens, or whose sliding cache cannot take padding after
@@ -358,7 +355,9 @@ def _nan_unless(is_valid: Any, logits: Any) -> Any:
 
 
 @explained
-def decoder(model: Decodable, cache: Mapping[str, str] | None = None, *, length: int = 256) -> Decoder:
+def decoder(
+    model: Decodable, cache: Mapping[str, str] | None = None, *, length: int = 256, cache_dtype: Any = None
+) -> Decoder:
     """Turns a decoder with growing caches into a step of fixed shapes: `step(params, state, tokens)` → (state, logits).
 
     model: takes tokens (B, n), and keys and values of past tokens. It returns logits, and keys and values that end with
@@ -370,10 +369,14 @@ def decoder(model: Decodable, cache: Mapping[str, str] | None = None, *, length:
     at each step. A model with an input `write_indices` or `cache_position` (TensorScatter of opset 24) writes caches of
     fixed size in place, and the step fills that input. Circular caches hold the last `length` tokens, and may run past
     `length`. Sliding ones (`sliding_window_cache` of GroupQueryAttention) have as many rows as their window.
+    cache_dtype: a floating-point type in which the state holds keys and values, such as `jnp.bfloat16` for a model in
+    float32: they take half of the memory, and are rounded. By default it is that of the model. `print(step)` says what
+    the caches take; in `jax.jit(step, donate_argnums=1)` they are updated in place.
     length: the largest number of tokens, prompt included; also the size of caches that are written in place.
     `step.prepare(params)` computes once what depends on the parameters alone; files in float16, and those with
     DequantizeLinear, need it.
-    Raises ModelError if the model has no cache, or one that does not grow, SignatureError for an unknown name.
+    Raises ModelError if the model has no cache, or one that does not grow, SignatureError for an unknown name, and
+    DTypeError for a `cache_dtype` that is not floating-point, or for caches that are not.
 
     >>> import jaxops.onnx
     >>> model = jaxops.onnx.load("notebooks/verses.onnx")
@@ -387,4 +390,4 @@ def decoder(model: Decodable, cache: Mapping[str, str] | None = None, *, length:
     >>> tokens.shape
     (20, 1)
     """
-    return Decoder(model, cache, length)
+    return Decoder(model, cache, length, cache_dtype)

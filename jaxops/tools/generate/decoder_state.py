@@ -42,8 +42,7 @@ def with_past(caches: Sequence[Cache], past: Mapping[str, Any], length: int, bat
         room = max(cache.window, count) if cache.window else length
         if count > room:
             raise ShapeError(f"past: '{cache.past.name}' has {count} tokens, more than the length {length}")
-        more = [(0, room - count if axis == cache.axis else 0) for axis in range(value.ndim)]
-        arrays[cache.past.name] = jnp.pad(value, more)
+        arrays[cache.past.name] = cache.grown(value, room)
         if not (cache.window and count):
             counts.add(count)
         batch = batch if cache.batch is None else value.shape[cache.batch]

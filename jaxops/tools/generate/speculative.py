@@ -38,7 +38,7 @@ class _Progress(NamedTuple):
 
 
 class Speculation:
-    """A greedy search with a draft: `run(params, draft_params, prompts, count=…)`."""
+    """A greedy search with a draft: `run(params, draft_params, prompts, count=…)`. See `speculative`."""
 
     def __init__(self, target: Decoder, draft: Decoder, ahead: int) -> None:
         with errors_of("speculative"):
