@@ -31,7 +31,7 @@ from jaxops.static import Tracer
 from jaxops.tools.generate.cache_inputs import check_batch, is_circular
 from jaxops.tools.generate.decoder_state import DecoderState, inserted, only_first_tokens, with_past
 from jaxops.tools.generate.padded_prompts import first_aligned
-from jaxops.tools.generate.prompt_chunks import chunks_of
+from jaxops.tools.generate.prompt_chunks import Chunk, chunks_of
 from jaxops.tools.generate.step_inputs import continues_rows, dtype_of, is_filled, rows_of
 from jaxops.tools.generate.step_of_batch import StepOfBatch
 from jaxops.tools.generate.step_of_rows import Decodable, StepOfRows
@@ -241,18 +241,21 @@ class Decoder(Report):
         """
         with errors_of("prefill"):
             chunk = min(integer("chunk", chunk, least=1), self.length)
-        mask = self.mask_name
+        mask_name = self.mask_name or ""
         with x64_on(self.x64 and not is_on()):
             batched, inputs = self._arrived(state, as_traced(tokens), named)
             last = self.length if isinstance(state.position, Tracer) else int(np.max(state.position, initial=0))
             of_tokens = {name: inputs.pop(name) for name in self._batch.of_tokens & inputs.keys()}
-            given = inputs.pop(mask, None)
-            pads = mask is not None and self._has_rows and last + chunk <= self.length
-            chunks = chunks_of(batched, given, of_tokens, chunk, pads)
+            pads = bool(mask_name) and self._has_rows and last + chunk <= self.length
+            *chunks, end = chunks_of(batched, inputs.pop(mask_name, None), of_tokens, chunk, pads)
+
+        def take(state: DecoderState, part: Chunk) -> tuple[DecoderState, jax.Array]:
+            mask = {} if part.mask is None else {mask_name: part.mask}
+            return self(params, state, part.tokens, last_only=True, **inputs, **part.named, **mask)
+
         for part in chunks:
-            more = inputs | part.named | ({} if part.mask is None else {mask: part.mask})
-            state, logits = self(params, state, part.tokens, last_only=True, **more)
-        return state, logits
+            state, _ = take(state, part)
+        return take(state, end)
 
     def _arrived(self, state: Any, tokens: jax.Array, named: Mapping[str, Any]) -> tuple[jax.Array, dict[str, Any]]:
         """Returns the tokens (B, n) in the model's type, and the remaining inputs by name, checked."""

@@ -114,7 +114,7 @@ class StepOfRows:
         def run(caches: Mapping[str, Any]) -> tuple[Any, ...]:
             filled = {v.name: filled_input(v, new_tokens) for v in self.others if is_filled(v) and v.name not in named}
             taken = {c.past.name: caches[c.past.name].astype(dtype_of(c.past)) for c in self.caches}
-            outputs = self.model.apply(params, **{self.tokens.name: tokens}, **filled, **named, **caches | taken)
+            outputs = self.model.apply(params, **{self.tokens.name: tokens}, **filled, **named, **{**caches, **taken})
             results = dict(zip((v.name for v in self.model.outputs), outputs, strict=True))
             return outputs[self.logits], {
                 c.past.name: results[c.present.name].astype(self.stored(c)) for c in self.caches
