@@ -12,6 +12,11 @@ from jaxops.graph.nodes import Graph
 class Origin(Protocol):
     """The file of a model. Each front end implements it for `Model.save` and `Model.compare`."""
 
+    @property
+    def source(self) -> Any:
+        """The path of the file, or what else the model was read from."""
+        ...
+
     def tensors(self, inputs: Mapping[str, Any], dtypes: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns each tensor that has a name, computed by the format's own runtime. dtypes: the inputs' types in the
         file.

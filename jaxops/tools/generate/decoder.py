@@ -44,7 +44,8 @@ Params: TypeAlias = Mapping[str, Any] | PreparedParams
 class Decoder(Report):
     """A step of fixed shapes: `step(params, state, tokens, **named)`. `step.init(batch)` is the first state.
 
-    length: the largest number of tokens. caches: the caches of the model. `print(step)` shows the inputs that it fills.
+    length: the largest number of tokens. caches: the caches of the model. endless: whether it may run past `length`. of_batch:
+    runs the model. `print(step)` shows the inputs that it fills.
 
     >>> import jaxops.onnx
     >>> step = decoder(jaxops.onnx.load("notebooks/verses.onnx"), length=64)
@@ -61,9 +62,9 @@ class Decoder(Report):
         self.caches = rows.caches
         batch = self._tokens.shape[0] if self._tokens.shape else None
         self._has_rows = not (isinstance(batch, int) and batch > 1) and all(c.batch is not None for c in self.caches)
-        self._batch = StepOfBatch(rows, self._has_rows)
+        self.of_batch = StepOfBatch(rows, self._has_rows)
         # Otherwise a mask of the caches would have to drop old tokens, too.
-        self._endless = self._mask is None and all(is_circular(model.graph, c.past.name) for c in self.caches)
+        self.endless = self._mask is None and all(is_circular(model.graph, c.past.name) for c in self.caches)
 
     @functools.cached_property
     def _compiled(self) -> Any:
@@ -150,7 +151,7 @@ class Decoder(Report):
         >>> step.rewind(state, jnp.array([0, 2])).position
         Array([3, 1], dtype=int32)
         """
-        if self._rows.slides or self._endless:
+        if self._rows.slides or self.endless:
             raise UnsupportedError("rewind: the caches have dropped tokens that would be needed; keep an earlier state")
         if np.ndim(counts):
             self._need_rows("rewind with a number for each row")
@@ -245,7 +246,7 @@ class Decoder(Report):
         with x64_on(self.x64 and not is_on()):
             batched, inputs = self._arrived(state, as_traced(tokens), named)
             last = self.length if isinstance(state.position, Tracer) else int(np.max(state.position, initial=0))
-            of_tokens = {name: inputs.pop(name) for name in self._batch.of_tokens & inputs.keys()}
+            of_tokens = {name: inputs.pop(name) for name in self.of_batch.of_tokens & inputs.keys()}
             pads = bool(mask_name) and self._has_rows and last + chunk <= self.length
             *chunks, end = chunks_of(batched, inputs.pop(mask_name, None), of_tokens, chunk, pads)
 
@@ -265,7 +266,7 @@ class Decoder(Report):
             )
         batched = rows_of(tokens, self._tokens, self.length)
         check_batch(self.caches, state.caches, (self._tokens.shape or (None,))[0], tokens)
-        if not self._endless and not isinstance(state.position, Tracer):
+        if not self.endless and not isinstance(state.position, Tracer):
             last = int(np.max(state.position, initial=0)) + batched.shape[1]
             if last > self.length:
                 raise ShapeError(f"{last} tokens are more than the length {self.length} of the decoder")
@@ -326,10 +327,10 @@ class Decoder(Report):
         new = jnp.full(batch, count, np.int32) if aligned is None else aligned.counts
         if aligned is not None:
             tokens = aligned.moved(tokens)
-            named = {name: aligned.moved(x) if name in self._batch.of_tokens else x for name, x in named.items()}
+            named = {name: aligned.moved(x) if name in self.of_batch.of_tokens else x for name, x in named.items()}
         for name in [v.name for v in self._others if v.name in named and continues_rows(v)]:
             state = self._continued(state, named.pop(name))
-        logits, caches = self._batch(params, state.position, new, tokens, state.caches, named, last_only)
+        logits, caches = self.of_batch(params, state.position, new, tokens, state.caches, named, last_only)
         reached = state.position + new
         if aligned is not None:
             caches = only_first_tokens(self.caches, caches, reached)
@@ -346,7 +347,7 @@ class Decoder(Report):
     def _is_valid(self, position: Any, new: Any, count: int) -> Any:
         """Returns False for a row that had no room for its tokens, or whose sliding cache cannot take padding after
         earlier tokens."""
-        is_valid = (position + count <= self.length) | self._endless
+        is_valid = (position + count <= self.length) | self.endless
         return is_valid & ((new == count) | (position == 0)) if self._rows.slides else is_valid
 
 

@@ -67,6 +67,13 @@ def inserted(caches: Sequence[Cache], state: DecoderState, rows: Any, other: Dec
     return DecoderState(state.position.at[rows].set(other.position), written)
 
 
+def repeated(caches: Sequence[Cache], state: DecoderState, count: int) -> DecoderState:
+    """Returns a state with each row `count` times, one after the other."""
+    axes = {cache.past.name: cache.batch or 0 for cache in caches}
+    arrays = {name: jnp.repeat(x, count, axes[name]) for name, x in state.caches.items()}
+    return DecoderState(jnp.repeat(state.position, count), arrays)
+
+
 def only_first_tokens(caches: Sequence[Cache], arrays: dict[str, jax.Array], counts: jax.Array) -> dict[str, jax.Array]:
     """Returns the caches with zeros after the first tokens of each row.
 

@@ -63,7 +63,7 @@ class StepOfBatch:
         if tokens.shape[0] == 1 or not self.has_rows:
             return run(position[0], new[0], tokens, caches, named)
         axes = {c.past.name: c.batch for c in self.rows.caches}
-        named_axes = {v.name: self._batch_axis(v) for v in self.rows.others if v.name in named}
+        named_axes = {v.name: self.batch_axis(v) for v in self.rows.others if v.name in named}
         return by_rows(run, (0, 0, 0, axes, named_axes), (0, axes))(position, new, tokens, caches, named)
 
     def _in_turn(
@@ -103,7 +103,7 @@ class StepOfBatch:
         """The names of further inputs with an entry for each token, (B, n, …)."""
         return {v.name for v in self.rows.others if v.shape and v.shape[:2] == (self.rows.tokens.shape or ())[:2]}
 
-    def _batch_axis(self, value: Value) -> int | None:
+    def batch_axis(self, value: Value) -> int | None:
         """Returns 0 for an input with a row for each row of the tokens, else None."""
         batch, *others = self.rows.tokens.shape or (None,)
         first = value.shape[0] if value.shape else None
