@@ -44,8 +44,8 @@ Params: TypeAlias = Mapping[str, Any] | PreparedParams
 class Decoder(Report):
     """A step of fixed shapes: `step(params, state, tokens, **named)`. `step.init(batch)` is the first state.
 
-    length: the largest number of tokens. caches: the caches of the model. endless: whether it may run past `length`. of_batch:
-    runs the model. `print(step)` shows the inputs that it fills.
+    length: the largest number of tokens. caches: the caches of the model. endless: whether it may run past `length`.
+    of_batch: runs the model. `print(step)` shows the inputs that it fills.
 
     >>> import jaxops.onnx
     >>> step = decoder(jaxops.onnx.load("notebooks/verses.onnx"), length=64)

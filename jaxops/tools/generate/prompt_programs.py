@@ -69,7 +69,11 @@ class Generation:
         self.vocabulary = size if isinstance(size, int) else None
         self.defaults = read_defaults(model.folder, self.model.inputs, self.vocabulary)
         self._loops: dict[int, TokenLoop] = {}
-        self._prepared: tuple[list[Any], PreparedParams] | None = None
+        self._prepares = any(node.operator.name == "DequantizeLinear" for node in model.graph.nodes)
+        # The parameters of the last call, and what was prepared for them, by the number of rows.
+        self._prepared: tuple[list[Any], dict[int, PreparedParams]] = [], {}
+        # Whether the logits of the last token are computed without those of the tokens before, as far as is known.
+        self._one_by_one = True
         # The smallest room for which the file is known to have too few positions.
         self._beyond = 0
 
@@ -113,15 +117,15 @@ class Generation:
     ) -> Started:
         step = loop.step
         arrays = self._arrays(step, named, len(prompts))
-        state, logits = self._after_prompts(step, params, prompts, arrays)
+        ready = self._ready(step, params, len(prompts), arrays)
+        state, logits = self._after_prompts(step, ready, prompts, arrays)
         if samples > 1:
             if not step.of_batch.has_rows:
                 raise UnsupportedError(f"samples: the model fixes its batch ({self.tokens}); call it for each sample")
             state, logits = repeated(step.caches, state, samples), jnp.repeat(logits, samples, 0)
-            arrays = {
-                name: jnp.repeat(x, samples, 0) if self._has_rows(step, name) else x for name, x in arrays.items()
-            }
-        return Started(loop, params, arrays, state, logits)
+            arrays = {k: jnp.repeat(x, samples, 0) if self._has_rows(step, k) else x for k, x in arrays.items()}
+            ready = self._ready(step, params, len(prompts) * samples, arrays)
+        return Started(loop, ready, arrays, state, logits)
 
     def _after_prompts(
         self, step: Decoder, params: Params, prompts: Sequence[np.ndarray], named: Mapping[str, Any]
@@ -131,9 +135,9 @@ class Generation:
         if step.mask_name is not None and step.of_batch.has_rows:
             tokens, mask = padded(prompts, min(program_width(max(groups)), step.length))
             more = {**named, step.mask_name: mask}
-            return step(params, step.init(len(prompts)), tokens, last_only=True, **more)
+            return self._prompted(step, params, tokens, np.array([prompt.size for prompt in prompts]), more)
         if len(groups) == 1:
-            return step(params, step.init(len(prompts)), np.stack(prompts), last_only=True, **named)
+            return self._prompted(step, params, np.stack(prompts), None, named)
         if not step.of_batch.has_rows:
             raise UnsupportedError(
                 f"the model fixes its batch ({self.tokens}), so prompts have equal lengths; these have "
@@ -142,13 +146,26 @@ class Generation:
         state, every = step.init(len(prompts)), None
         for rows in map(np.array, groups.values()):
             here = {name: x[rows] if self._has_rows(step, name) else x for name, x in named.items()}
-            tokens = np.stack([prompts[row] for row in rows])
-            part, logits = step(params, step.init(len(rows)), tokens, last_only=True, **here)
+            part, logits = self._prompted(step, params, np.stack([prompts[row] for row in rows]), None, here)
             state = step.insert(state, rows, part)
             every = jnp.zeros((len(prompts), *logits.shape[1:]), logits.dtype) if every is None else every
             every = every.at[rows].set(logits)
         assert every is not None
         return state, every
+
+    def _prompted(
+        self, step: Decoder, params: Params, tokens: np.ndarray, counts: np.ndarray | None, named: Mapping[str, Any]
+    ) -> tuple[DecoderState, jax.Array]:
+        """Returns the state after prompts (B, n), and the logits of the last of `counts` tokens (B,), n by default."""
+        state = step.init(len(tokens))
+        if self._one_by_one:
+            try:
+                return step(params, state, tokens, last_only=True, **named)
+            except UnsupportedError:  # that of last_only; another one comes again below
+                self._one_by_one = False
+        state, logits = step(params, state, tokens, **named)
+        last = np.full(len(tokens), tokens.shape[1]) if counts is None else counts
+        return state, logits[np.arange(len(tokens)), last - 1]
 
     def _has_rows(self, step: Decoder, name: str) -> bool:
         """Tells whether a further input has a row for each prompt."""
@@ -178,16 +195,25 @@ class Generation:
                 )
         return arrays
 
-    def prepared(self, step: Decoder, params: Mapping[str, Any], batch: int, named: Mapping[str, Any]) -> Params:
-        """Returns parameters with what a step computes from them alone. Those of the last call are kept."""
+    def _ready(self, step: Decoder, params: Params, rows: int, named: Mapping[str, Any]) -> Params:
+        """Returns the parameters, prepared if a step with them is much faster: in float16, and for DequantizeLinear.
+
+        What was prepared for the arrays of the last call is kept.
+        """
+        if isinstance(params, PreparedParams):
+            return params
         leaves = list(params.values())
-        known = self._prepared
-        if known is not None and len(known[0]) == len(leaves) and all(map(lambda a, b: a is b, known[0], leaves)):
-            return known[1]
-        found = step.prepare(params, batch=batch, **named)
-        if all(isinstance(x, jax.Array) and is_concrete(x) for x in leaves):  # NumPy arrays may change
-            self._prepared = leaves, found
-        return found
+        if not self._prepares and not any(x.dtype == np.float16 for x in leaves):
+            return params
+        if not all(isinstance(x, jax.Array) and is_concrete(x) for x in leaves):  # NumPy arrays may change
+            return step.prepare(params, batch=rows, **named)
+        known, by_rows = self._prepared
+        if len(known) != len(leaves) or not all(a is b for a, b in zip(known, leaves, strict=True)):
+            by_rows = {}
+            self._prepared = leaves, by_rows
+        if rows not in by_rows:
+            by_rows[rows] = step.prepare(params, batch=rows, **named)
+        return by_rows[rows]
 
 
 def generation_of(model: Generating) -> Generation:

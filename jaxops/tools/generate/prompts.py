@@ -50,8 +50,8 @@ def program_width(count: int) -> int:
 
 
 def program_length(count: int) -> int:
-    """The number of tokens for which caches have room: at most an eighth more than needed, but for a few tokens."""
-    unit = max(_SMALLEST, (1 << (count - 1).bit_length()) // 16)
+    """The number of tokens for which caches have room: a power of two, or halfway between two of them."""
+    unit = max(_SMALLEST, (1 << (count - 1).bit_length()) // 4)
     return -(-count // unit) * unit
 
 

@@ -53,8 +53,8 @@ def next_tokens(logits: jax.Array, seen: jax.Array, keys: jax.Array, sampling: S
     if sampling.by_top_p:
         probabilities = jax.nn.softmax(scores, -1)
         before = jnp.cumsum(probabilities, -1) - probabilities
-        first = jnp.arange(scores.shape[-1], dtype=np.int32) == 0
-        is_kept &= first | (before < numbers.top_p)
+        # Rounding may leave no token below a tiny `top_p`; the first one stays.
+        is_kept &= (before < numbers.top_p) | (jax.lax.broadcasted_iota(np.int32, scores.shape, 1) == 0)
     scores = jnp.where(is_kept, scores, -jnp.inf)
     drawn = jax.vmap(jax.random.categorical)(keys, scores)
     return (drawn if tokens is None else jnp.take_along_axis(tokens, drawn[:, None], 1)[:, 0]).astype(np.int32)

@@ -98,8 +98,8 @@ def _next(sampling: Sampling, request: Request, logits: jax.Array, written: Writ
         count + 1,
         written.tokens.at[:, count].set(jnp.where(goes_on, token, request.pad)),
         written.log_probabilities.at[:, count].set(found),
-        written.lengths + goes_on,
-        written.ended | (token[:, None] == request.stop).any(1) | (count + 1 >= request.limits),
+        written.lengths + goes_on.astype(np.int32),
+        written.ended | (token[:, None] == request.stop[None]).any(1) | (count + 1 >= request.limits),
         jnp.where(goes_on, token, written.last),
         written.seen.at[rows, token].set(True) if sampling.penalizes else written.seen,
     )
