@@ -1,20 +1,16 @@
 """Prompts of different lengths in one call give what each gives alone, and what a loop of single steps gives."""
 
-import json
 import pickle
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import onnx
 import pytest
 from decoder_graphs import in_place, no_mask, tokens_before_heads
 from decoders import MODELS
 from language_models import language_model
 
 import jaxops.onnx
-from jaxops.errors import ArgumentError, BoundsError, DTypeError, ModelError, ShapeError, SignatureError
-from jaxops.errors import UnsupportedError
+from jaxops.errors import ArgumentError, BoundsError, DTypeError, ShapeError, SignatureError, UnsupportedError
 
 PROMPTS = [[7], [1, 2, 3, 4, 9], [5, 6, 8], [30, 2, 11, 4, 5, 6, 7, 8, 9]]
 FILES = {
@@ -206,7 +202,7 @@ WRONG = {
     "one prompt": (ShapeError, r"prompt 0 is 1, no list; a batch of one prompt is", {"prompts": [1, 2, 3]}),
     "an empty prompt": (ShapeError, "prompt 1 is empty", {"prompts": [[1], []]}),
     "floats": (DTypeError, r"prompt 0 is \[1.5\]", {"prompts": [[1.5]]}),
-    "unknown token": (BoundsError, "prompt 1 has the token 48, but the model has the tokens 0 to 47", {"prompts": [[1], [48]]}),
+    "unknown token": (BoundsError, "prompt 1 has the token 48, .* has the tokens 0 to 47", {"prompts": [[1], [48]]}),
     "negative token": (BoundsError, "prompt 0 has the token -1", {"prompts": [[-1]]}),
     "stop": (BoundsError, "`stop` has the token 50", {"stop": [50]}),
     "no key": (SignatureError, "`top_k` asks for drawn tokens, which need a key", {"top_k": 3}),
