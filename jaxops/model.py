@@ -133,14 +133,24 @@ class Model(StateMethods, Inspection):
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the file; None for a model that was not loaded from the path of one."""
+        """The folder of the file; None for a model that was not loaded from the path of one.
+
+        >>> import jaxops.onnx
+        >>> jaxops.onnx.load("notebooks/digits.onnx").folder.name
+        'notebooks'
+        """
         source = None if self._origin is None else self._origin.source
         return source.parent if isinstance(source, Path) else None
 
     @functools.cached_property
     def programs(self) -> dict[str, Any]:
-        """The programs that functions compiled for this model, such as `generate`. They decide no result: a copy of the
-        model has its own."""
+        """The programs that functions such as `generate` compiled for this model. They decide no result, and a copy of
+        the model begins without them.
+
+        >>> import jaxops.onnx
+        >>> jaxops.onnx.load("notebooks/digits.onnx").programs
+        {}
+        """
         return {}
 
     @functools.cached_property

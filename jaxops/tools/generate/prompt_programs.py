@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.dtypes import as_traced
-from jaxops.errors import ShapeError, SignatureError, UnsupportedError, describe
+from jaxops.errors import ShapeError, SignatureError, UnsupportedError, amount, describe
 from jaxops.graph.nodes import Value
 from jaxops.runtime.prepared_params import PreparedParams
 from jaxops.static import is_concrete
@@ -132,6 +132,12 @@ class Generation:
     ) -> tuple[DecoderState, jax.Array]:
         """Returns the state after the prompts, and the logits (B, V) of the last tokens."""
         groups = rows_by_length(prompts)
+        fixed = (self.tokens.shape or (None,))[0]
+        if isinstance(fixed, int) and fixed != len(prompts):
+            raise UnsupportedError(
+                f"the model fixes its batch ({self.tokens}), but there are {amount(len(prompts), 'prompt')}; give "
+                f"{amount(fixed, 'prompt')} at a time"
+            )
         if step.mask_name is not None and step.of_batch.has_rows:
             tokens, mask = padded(prompts, min(program_width(max(groups)), step.length))
             more = {**named, step.mask_name: mask}

@@ -100,5 +100,5 @@ def test_files_that_do_not_fit(tmp_path, name):
 @pytest.mark.parametrize("text", ["{", "[]", '{"search": {}}', '{"model": 3}'])
 def test_damaged_files(tmp_path, text):
     (tmp_path / "genai_config.json").write_text(text)
-    with pytest.raises(ModelError, match="genai_config.json is not a configuration of onnxruntime-genai"):
+    with pytest.raises(ModelError, match=r"genai_config.json is not a configuration of onnxruntime-genai"):
         read_defaults(tmp_path, (), 48)
