@@ -112,7 +112,7 @@ def _parts(started: Started, asked: Search, prompts: Sequence[np.ndarray], size:
     """Yields the results in parts of `size` tokens, until all rows have ended."""
     loop, sampling, most = started.loop, asked.sampling, int(max(asked.limits))
     limits = np.repeat(asked.limits, asked.samples)
-    request = Request(asked.keys, *map(jnp.asarray, (limits, asked.stop, np.int32(asked.pad))), asked.numbers)
+    request = Request(asked.keys, jnp.asarray(limits), jnp.asarray(asked.stop), jnp.int32(asked.pad), asked.numbers)
     seen = _tokens_of(prompts, asked.samples, started.logits.shape[-1] if sampling.penalizes else 0)
     written = loop.first(sampling, program_width(most), request, started.logits, seen)
     state, start = started.state, 0

@@ -1,6 +1,6 @@
 """The choice of the next token from logits: the likeliest one, or one that is drawn."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,10 +29,11 @@ class Numbers(NamedTuple):
     repetition_penalty: jax.Array
 
 
-def next_tokens(logits: jax.Array, seen: jax.Array, keys: jax.Array, sampling: Sampling, numbers: Numbers) -> jax.Array:
+def next_tokens(logits: jax.Array, seen: jax.Array, keys: Any, sampling: Sampling, numbers: Numbers) -> jax.Array:
     """Returns the next token (R,) of each row.
 
-    logits: (R, V). seen: (R, V), True for the tokens that a row has; read if `sampling.penalizes`. keys: (R,).
+    logits: (R, V). seen: (R, V), True for the tokens that a row has; read if `sampling.penalizes`. keys: (R,); read if
+    `sampling.draws`.
     The penalty divides the positive logits of tokens that a row has, and multiplies the negative ones. Then the logits
     are divided by the temperature. `top_k` tokens remain, of equally likely ones those that come first; of these the
     likeliest whose probabilities reach `top_p` together; of these the ones that are at least `min_p` times as likely

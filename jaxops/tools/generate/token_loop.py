@@ -25,11 +25,14 @@ class Request(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The tokens so far. tokens, log_probabilities: (R, n), `count` columns of them. lengths: (R,), how many of these
-    are the row's own. ended: (R,). last: (R,), the tokens to go on with. seen: (R, V), True for tokens of a row; (R, 0)
-    if nothing asks for it."""
+    """The tokens so far.
 
-    count: jax.Array
+    found: how many columns they are. tokens, log_probabilities: (R, n). lengths: (R,), how many of these are the row's
+    own. ended: (R,). last: (R,), the tokens to go on with. seen: (R, V), True for tokens of a row; (R, 0) if nothing
+    asks for it.
+    """
+
+    found: jax.Array
     tokens: jax.Array
     log_probabilities: jax.Array
     lengths: jax.Array
@@ -68,7 +71,7 @@ class TokenLoop:
         written: Written,
     ) -> tuple[DecoderState, Written]:
         def goes_on(carry: tuple[DecoderState, Written]) -> jax.Array:
-            return (carry[1].count < until) & ~carry[1].ended.all()
+            return (carry[1].found < until) & ~carry[1].ended.all()
 
         def write(carry: tuple[DecoderState, Written]) -> tuple[DecoderState, Written]:
             state, written = carry
@@ -89,15 +92,15 @@ def _first(sampling: Sampling, room: int, request: Request, logits: jax.Array, s
 
 def _next(sampling: Sampling, request: Request, logits: jax.Array, written: Written) -> Written:
     """Adds a token to each row that has not ended."""
-    count, goes_on = written.count, ~written.ended
+    count, goes_on = written.found, ~written.ended
     keys = request.keys if request.keys is None else jax.vmap(jax.random.fold_in, (0, None))(request.keys, count)
     token = next_tokens(logits, written.seen, keys, sampling, request.numbers)
-    found = jnp.where(goes_on, log_probabilities(logits, token), 0.0)
+    logarithms = jnp.where(goes_on, log_probabilities(logits, token), 0.0)
     rows = jnp.arange(token.size, dtype=np.int32)
     return Written(
         count + 1,
         written.tokens.at[:, count].set(jnp.where(goes_on, token, request.pad)),
-        written.log_probabilities.at[:, count].set(found),
+        written.log_probabilities.at[:, count].set(logarithms),
         written.lengths + goes_on.astype(np.int32),
         written.ended | (token[:, None] == request.stop[None]).any(1) | (count + 1 >= request.limits),
         jnp.where(goes_on, token, written.last),
