@@ -251,7 +251,9 @@ class NamedCall:
     def _lower(self, context: Any, *operands: Any, call: Call) -> Any:
         # Types without shardings: inside the call, the compiler chooses them.
         types = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in context.avals_in]
-        forms = {p: self.jaxpr(call, types, _lowered_for(p)) for p in context.module_context.platforms}
+        module = context.module_context
+        partitioned = getattr(module.axis_context, "num_devices", None) != 1
+        forms = {p: self.jaxpr(call, types, _lowered_for(p, partitioned)) for p in module.platforms}
         with _settings(call), use_abstract_mesh(_NO_MESH):
             form, *more = forms.values()
             if any(closed is not form for closed in more):
@@ -280,12 +282,12 @@ def _reshaped(form: Form, shapes: Sequence[Sizes]) -> Form:
     ]
 
 
-def _lowered_for(platform: str) -> Target:
+def _lowered_for(platform: str, partitioned: bool) -> Target:
     """Returns the target of a call in a user's own program. JAX transforms no call after it was lowered, so on a GPU it
     is specialized; on a CPU, forms of specialized programs count on passes that have moved transposes before.
     """
     on_gpu = platform in _GPUS
-    return replace(this_machine(), platform="gpu" if on_gpu else platform, specialized=on_gpu)
+    return replace(this_machine(), platform="gpu" if on_gpu else platform, specialized=on_gpu, partitioned=partitioned)
 
 
 @functools.lru_cache(4096)

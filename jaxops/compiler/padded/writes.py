@@ -1,6 +1,7 @@
 """Updates of a slice that XLA:CPU computes in place, such as those of caches, also where each row has its own start."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -57,13 +58,16 @@ def _mapped(operands: Sequence[Any], axes: Sequence[int | None]) -> jax.Array:
     return lax.reshape(_write_rows(x, update, *(operands[1 + k] for k in kept[1:])), rows.shape)
 
 
+def _select_rows(target: Target, x: jax.Array, *_: Any) -> Callable[..., jax.Array] | None:
+    if target.specialized or target.partitioned or x.shape[0] > _MOST_ROWS:
+        return _selected(_update_rows, replace(target, specialized=False))
+    return _selected(_update_in_turn, target)
+
+
 # Updates of rows with starts of their own. `jax.vmap` makes them a scatter, for which XLA:CPU copies the complete array
 # into a layout of its own, and once more in a call that is not inlined. One after another, they are computed in place.
-_write_rows = NamedCall(
-    "write_rows",
-    _update_rows,
-    lambda target, x, *_: _selected(_update_in_turn, target) if x.shape[0] <= _MOST_ROWS else None,
-)
+# A specialized program gains nothing by it; rows on several devices would be sent to all of them.
+_write_rows = NamedCall("write_rows", _update_rows, _select_rows)
 # `lax.dynamic_update_slice` as a function that XLA:CPU does not inline, so that it is computed once and in place.
 # Inlined, XLA would fuse the update into each loop that reads the result; these loops read the array from before the
 # update, so XLA would copy it. Four layers of GPT-2, 256 wide, take 0.8 → 0.55 ms a token (onnxruntime 0.5), with a

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.sharding import NamedSharding, PartitionSpec as P
 
 from jaxops.compiler.padded.writes import write
 
@@ -63,3 +64,18 @@ def test_gradients_and_a_map_of_maps():
     expected = jax.vmap(jax.vmap(update, (0, 0, None, 0, None)), (0, 0, None, None, None))
     pairs = jnp.stack([X, -X]), jnp.stack([Y, -Y])
     np.testing.assert_array_equal(rows(*pairs, *start), expected(*pairs, *start))
+
+
+def test_rows_on_two_devices_stay_there():
+    mesh = jax.make_mesh((2,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows = [
+        jax.device_put(x, NamedSharding(mesh, P("rows"))) for x in (random(4, 6, 4), random(4, 2, 4), jnp.arange(4))
+    ]
+    axes = 0, 0, 0, None
+
+    def run(fn):
+        return jax.jit(jax.vmap(fn, axes)).lower(*rows, jnp.int32(0)).compile()
+
+    np.testing.assert_array_equal(run(write)(*rows, jnp.int32(0)), run(update)(*rows, jnp.int32(0)))
+    assert "collective-permute" not in run(write).as_text()
+    assert "all-gather" not in run(write).as_text()
