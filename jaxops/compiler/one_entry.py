@@ -23,8 +23,8 @@ _WITHOUT_SIZES = ELEMENTWISE | {
     *("optimization_barrier", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum"),
     *("reduce_xor", "sort", "split", "squeeze", "top_k", "transpose"),
 }
-# The parameter with the sizes of the result.
-_SIZES = {"broadcast_in_dim": "shape", "reshape": "new_sizes"}
+# The parameter with the sizes of the result along independent axes.
+_SIZES = {"broadcast_in_dim": "shape", "reshape": "new_sizes", "slice": "limit_indices"}
 
 
 class _Cut(NamedTuple):
