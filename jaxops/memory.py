@@ -76,11 +76,11 @@ def bounded(sizes: Sequence[Any], itemsize: int, subject: str = "", *, computed:
     if extent < _COUNTED and (extent <= limit or not computed or 0 in concrete):
         return
     begin = f"{subject}: " if subject else ""
-    shape = f"{begin}an array of shape {shape_text(sizes)} with elements of {itemsize} bytes takes {_readable(extent)}"
+    shape = f"{begin}an array of shape {shape_text(sizes)} with elements of {itemsize} bytes takes {readable(extent)}"
     if extent >= _COUNTED:
-        raise TooLargeError(f"{shape}; no array may take {_readable(_COUNTED)}")
+        raise TooLargeError(f"{shape}; no array may take {readable(_COUNTED)}")
     raise TooLargeError(
-        f"{shape}, but `max_bytes` is {_readable(limit)}\n"
+        f"{shape}, but `max_bytes` is {readable(limit)}\n"
         f"  hint    allow more by load(path, max_bytes={extent}), or by `with jaxops.memory.max_bytes({extent}):`"
     )
 
@@ -118,7 +118,7 @@ def bounded_total(extent: int, subject: str, limit: int | None = None) -> None:
     limit = LIMIT.get() if limit is None else limit
     if extent > limit:
         raise TooLargeError(
-            f"{subject} take {_readable(extent)}, but `max_bytes` is {_readable(limit)}\n"
+            f"{subject} take {readable(extent)}, but `max_bytes` is {readable(limit)}\n"
             f"  hint    allow more by load(path, max_bytes={extent})"
         )
 
@@ -153,7 +153,11 @@ def _owner(x: np.ndarray) -> np.ndarray:
     return x
 
 
-def _readable(count: int) -> str:
-    """A number of bytes in the unit that makes it short."""
+def readable(count: int) -> str:
+    """Returns a number of bytes in the unit that makes it short.
+
+    >>> readable(3000)
+    '2 KiB'
+    """
     power = min(max(count.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
     return f"{count >> 10 * power} {_UNITS[power]}" if power else amount(count, "byte")

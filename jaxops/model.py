@@ -119,7 +119,7 @@ class Model(StateMethods, AdapterMethods, Inspection):
             check_bounds(self.apply, self._formals, self._tensors)
 
     def __getstate__(self) -> dict[str, Any]:
-        attributes = {name: value for name, value in self.__dict__.items() if name != "_structure"}
+        attributes = {k: v for k, v in self.__dict__.items() if k not in ("_structure", "programs")}
         # The parameters are read: the file may be gone when the copy is used.
         return attributes | {"_weights": (portable(self.params), self._weights.cache)}
 
@@ -142,6 +142,28 @@ class Model(StateMethods, AdapterMethods, Inspection):
         (48, 128)
         """
         return self._weights.all()
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the file; None for a model that was not loaded from the path of one.
+
+        >>> import jaxops.onnx
+        >>> jaxops.onnx.load("notebooks/digits.onnx").folder.name
+        'notebooks'
+        """
+        source = None if self._origin is None else self._origin.source
+        return source.parent if isinstance(source, Path) else None
+
+    @functools.cached_property
+    def programs(self) -> dict[str, Any]:
+        """The programs that functions such as `generate` compiled for this model. They decide no result, and a copy of
+        the model begins without them.
+
+        >>> import jaxops.onnx
+        >>> jaxops.onnx.load("notebooks/digits.onnx").programs
+        {}
+        """
+        return {}
 
     @functools.cached_property
     @under_its_x64

@@ -57,6 +57,7 @@ def _weights():
     integers = {
         "split": [0, 0, -1, 8], "joined": [0, 0, -1], "zero": 0, "one": 1, "two": 2, "window": 4,
         "at_0": [0], "at_2": [2], "at_3": [3], "axes_1": [1], "axes_12": [1, 2],
+        "axes_01": [0, 1], "two_heads": [1, 2, 1, 1],
     }  # fmt: skip
     found |= {name: np.array(value, np.int64) for name, value in integers.items()}
     found |= {"scale": np.float32(8**-0.5), "never": np.float32(-1e9), "nothing": np.float32(0)}
@@ -117,6 +118,28 @@ def sliced_table():
         some = Slice(tril, p1, t1, at_2)  mask = Slice(some, at_0, t1, at_3)
     """
     return no_mask(mask=mask)
+
+
+def square_mask():
+    """A mask of the new tokens alone, expanded to all: fits a prompt after no tokens, or one token at a time.
+
+    As onnxruntime-genai's builder writes it for com.microsoft.MultiHeadAttention.
+    """
+    body = """
+        ids_shape = Shape(input_ids)  n = Gather(ids_shape, one)  n1 = Unsqueeze(n, at_0)
+        past_shape = Shape(past_k)  p = Gather(past_shape, two)  t = Add(p, n)  t1 = Unsqueeze(t, at_0)
+        at = Gather(positions, position_ids)  x2 = Add(x, at)
+        q = MatMul(x2, wq)  k = MatMul(x2, wk)  v = MatMul(x2, wv)
+        columns = Range(zero, n, one)  rows = Unsqueeze(columns, axes_1)  seen = LessOrEqual(columns, rows)
+        square = Where(seen, nothing, never)  square4 = Unsqueeze(square, axes_01)
+        one1 = Unsqueeze(one, at_0)  sizes = Concat<axis = 0>(one1, one1, n1, t1)  causal = Expand(square4, sizes)
+        kept = Cast<to = 9>(attention_mask)  wide = Unsqueeze(kept, axes_12)  padding = Where(wide, nothing, never)
+        bias1 = Add(causal, padding)  bias = Tile(bias1, two_heads)
+        y, present_k, present_v = com.microsoft.MultiHeadAttention<num_heads = 2>
+            (q, k, v, , , bias, past_k, past_v)
+        logits = MatMul(y, wo)
+    """
+    return decoder(body, "int64[N, T] attention_mask, int64[N, S] position_ids")
 
 
 def window():

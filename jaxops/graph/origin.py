@@ -14,6 +14,11 @@ class Origin(Protocol):
 
     suffix: ClassVar[str]  # of a path for `save`
 
+    @property
+    def source(self) -> Any:
+        """The path of the file, or what else the model was read from."""
+        ...
+
     def tensors(self, inputs: Mapping[str, Any], dtypes: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns each tensor that has a name, computed by the format's own runtime. dtypes: the inputs' types in the
         file.

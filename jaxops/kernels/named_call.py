@@ -154,6 +154,8 @@ class NamedCall:
     the first operand; for calls whose `plain` takes long to trace. outside: a function of operands and keywords that
     returns the value which windows read outside of the first operand, for a call with a keyword `windows`.
     rows: whether the first operand is (…, K) with any number of independent rows, so that `jax.vmap` over it adds rows.
+    mapped: a function of operands and of the axis mapped in each (None for one that is not) that computes what
+    `jax.vmap` returns, in place of a transformation of the form; rows of the result are its first axis.
     """
 
     def __init__(
@@ -166,9 +168,10 @@ class NamedCall:
         sizes: Callable[..., tuple[Any, ...]] | None = None,
         outside: Callable[..., Any] | None = None,
         rows: bool = False,
+        mapped: Callable[..., Any] | None = None,
     ) -> None:
         self.plain, self.select, self.elementwise, self.sizes = plain, select, elementwise, sizes
-        self.outside, self.rows = outside, rows
+        self.outside, self.rows, self.mapped = outside, rows, mapped
         self.primitive = primitive = Primitive(name)
         primitive.multiple_results = True
         cast(Any, primitive).named_call = self
@@ -240,6 +243,8 @@ class NamedCall:
     def _batch(self, operands: Sequence[Any], axes: Sequence[Any], *, call: Call) -> Any:
         if self.rows and not call.transforms and all(axis is None for axis in axes[1:]):
             return self.primitive.bind(jax.numpy.moveaxis(operands[0], axes[0], 0), *operands[1:], call=call), [0]
+        if self.mapped is not None and not call.transforms:
+            return [self.mapped(operands, axes)], [0]
         size = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
         call = call._replace(transforms=(*call.transforms, Mapped(tuple(axes), size)))
         results = self.primitive.bind(*operands, call=call)
@@ -248,7 +253,9 @@ class NamedCall:
     def _lower(self, context: Any, *operands: Any, call: Call) -> Any:
         # Types without shardings: inside the call, the compiler chooses them.
         types = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in context.avals_in]
-        forms = {p: self.jaxpr(call, types, _lowered_for(p)) for p in context.module_context.platforms}
+        module = context.module_context
+        partitioned = getattr(module.axis_context, "num_devices", None) != 1
+        forms = {p: self.jaxpr(call, types, _lowered_for(p, partitioned)) for p in module.platforms}
         with _settings(call), use_abstract_mesh(_NO_MESH):
             form, *more = forms.values()
             if any(closed is not form for closed in more):
@@ -277,12 +284,12 @@ def _reshaped(form: Form, shapes: Sequence[Sizes]) -> Form:
     ]
 
 
-def _lowered_for(platform: str) -> Target:
+def _lowered_for(platform: str, partitioned: bool) -> Target:
     """Returns the target of a call in a user's own program. JAX transforms no call after it was lowered, so on a GPU it
     is specialized; on a CPU, forms of specialized programs count on passes that have moved transposes before.
     """
     on_gpu = platform in _GPUS
-    return replace(this_machine(), platform="gpu" if on_gpu else platform, specialized=on_gpu)
+    return replace(this_machine(), platform="gpu" if on_gpu else platform, specialized=on_gpu, partitioned=partitioned)
 
 
 @functools.lru_cache(4096)

@@ -21,6 +21,7 @@ class Target:
     compiled_here: whether it is a complete program that is compiled with `compiler.xla_options`, under which reductions
     keep NaNs. divides_batches: whether XLA:CPU divides a batch of small products among the cores. packs_whole: whether
     XLA:CPU packs a complete matrix at each call. max_bytes: the largest size of a result.
+    partitioned: whether the program may run on several devices, each of which has a part of each array.
     """
 
     platform: str
@@ -32,6 +33,7 @@ class Target:
     divides_batches: bool = True
     packs_whole: bool = False
     max_bytes: int = sys.maxsize
+    partitioned: bool = False
 
 
 def this_machine(specialized: bool = False, prepared: bool = False, compiled_here: bool = False) -> Target:

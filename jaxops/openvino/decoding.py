@@ -1,30 +1,14 @@
 """Decoders of models that keep their caches in variables."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from jaxops.errors import ModelError
 from jaxops.model import Model
 from jaxops.signature_errors import explained
 from jaxops.tools.generate.decoder import Decoder
+from jaxops.tools.generate.generation import generate
+from jaxops.tools.generate.model_with_variables import WithVariables
+from jaxops.tools.generate.speculative import speculative
 
-
-class _WithVariables:
-    """A model as the pure function of its graph, in which each variable is an input and an output."""
-
-    def __init__(self, model: Model) -> None:
-        self._model, self.graph, self.x64 = model, model.graph, model.x64
-        self.inputs = *model.inputs, *model.graph.inputs[len(model.inputs) :]
-        self.outputs = model.graph.outputs
-
-    @property
-    def params(self) -> Mapping[str, Any]:
-        """The parameters of the model."""
-        return self._model.params
-
-    def apply(self, params: Mapping[str, Any], /, *inputs: Any, **named: Any) -> Any:
-        """The pure function."""
-        return self._model.apply(params, *inputs, **named)
+__all__ = ["decoder", "generate", "speculative"]
 
 
 @explained
@@ -47,9 +31,9 @@ def decoder(model: Model, *, length: int = 256) -> Decoder:
     >>> logits.shape
     (1, 11)
     """
-    caches = {variable.before: variable.after for variable in model.graph.variables}
-    if not caches:
+    if not model.graph.variables:
         raise ModelError(
             "decoder: the model has no variables; jaxops.onnx.decoder takes one whose caches are inputs and outputs"
         )
-    return Decoder(_WithVariables(model), caches, length)
+    with_variables = WithVariables(model)
+    return Decoder(with_variables, with_variables.caches, length)

@@ -19,7 +19,7 @@ from jaxops.runtime.arguments import Given, InputBinder, packer
 from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.dispatch import Call, repeated, run
 from jaxops.runtime.parameter_values import GivenWeights, Weights, matched
-from jaxops.runtime.specialized_pair import Pair, specialize
+from jaxops.runtime.specialized_pair import Functions, Pair, SpecializedModel, specialize
 from jaxops.runtime.x64 import is_on, x64_on
 from jaxops.signature_errors import check_key, errors_of
 from jaxops.static import Tracer, tracing
@@ -95,7 +95,10 @@ class ModelFunction:
 
     def specialize(self, given: Given, transformable: bool) -> Pair:
         """Returns a pair of functions for the types of these inputs."""
+        specialized = SpecializedModel(self._specialized, given, transformable)
+        return Pair(specialized.prepare, specialized.run)
 
+    def _specialized(self, given: Given, transformable: bool) -> Functions:
         def traced(weights: Mapping[str, Any], values: Mapping[str, Any], rng: Any) -> Any:
             return self._run(weights, values, rng, given.outputs)
 

@@ -102,9 +102,10 @@ class ModelStructure:
 
 
 def again(model: Any) -> Any:
-    """Returns a shallow copy of a model. Unlike `copy.copy`, it does not read the parameters."""
+    """Returns a shallow copy of a model, without the programs that were compiled for it. Unlike `copy.copy`, it does
+    not read the parameters."""
     found = object.__new__(type(model))
-    found.__dict__.update(model.__dict__)
+    found.__dict__.update({name: value for name, value in model.__dict__.items() if name != "programs"})
     return found
 
 

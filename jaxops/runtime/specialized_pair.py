@@ -47,6 +47,41 @@ class Pair(NamedTuple):
     run: Callable[..., Any]
 
 
+class SpecializedModel:
+    """Holds the functions of a `Pair`. A copy by `pickle` traces the model again for the same types of inputs.
+
+    specialize: a function of (given, transformable) that can be pickled and returns `Functions`.
+    """
+
+    def __init__(self, specialize: Callable[[Given, bool], "Functions"], given: Given, transformable: bool) -> None:
+        self._specialize, self._given, self._transformable = specialize, given, transformable
+        self._given = self._functions.given  # types in place of arrays
+
+    @functools.cached_property
+    def _functions(self) -> "Functions":
+        return self._specialize(self._given, self._transformable)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_functions"}
+
+    def prepare(self, params: Mapping[str, Any]) -> Prepared:
+        """Returns the prepared parameters for `run`. params: a dictionary like `model.params`."""
+        return self._functions.prepare(params)
+
+    def run(self, prepared: Prepared, /, *inputs: Any, rng: Any = None, **named: Any) -> Any:
+        """Returns the outputs of a call. prepared: the result of `prepare`. The inputs must have the types for which
+        the pair is specialized."""
+        return self._functions.run(prepared, *inputs, rng=rng, **named)
+
+
+class Functions(NamedTuple):
+    """The functions of a pair, and the types of the inputs that they take."""
+
+    prepare: Callable[[Mapping[str, Any]], Prepared]
+    run: Callable[..., Any]
+    given: Given
+
+
 def specialize(
     fn: Callable[[Mapping[str, Any], Mapping[str, Any], Any], Any],
     binder: InputBinder,
@@ -55,7 +90,7 @@ def specialize(
     x64: bool,
     transformable: bool,
     as_it_is: bool,
-) -> Pair:
+) -> Functions:
     """Traces a function of (parameters, inputs, key) for the types of these inputs, and splits it into two functions.
 
     binder: checks the inputs. tensors: the parameters. given: arrays, or a `jax.ShapeDtypeStruct` for each. x64:
@@ -78,7 +113,6 @@ def specialize(
     prepare_traced, call = jax.jit(specialized.prepare), _call(specialized, transformable)
 
     def prepare(params: Mapping[str, Any]) -> Prepared:
-        """Returns the prepared parameters for `run`. params: a dictionary like `model.params`."""
         with x64_on(x64):
             weights = matched(params, tensors, {})
         ordered = [weights[name] for name in names]
@@ -87,8 +121,6 @@ def specialize(
         return Prepared(tuple(_in_its_bits(x64, compute, ordered)), {name: weights[name] for name in read})
 
     def run(prepared: Prepared, /, *inputs: Any, rng: Any = None, **named: Any) -> Any:
-        """Returns the outputs of a call. prepared: the result of `prepare`. The inputs must have the types for which
-        the pair is specialized."""
         with x64_on(x64):
             arguments = binder.bind_inputs(inputs, named), rng
         _check_prepared(prepared, expected)
@@ -98,7 +130,8 @@ def specialize(
         outputs = jax.tree.unflatten(result_tree, results)
         return outputs if tracing() or are_traced(results) else undeferred(outputs)
 
-    return Pair(prepare, run)
+    of_inputs = {k: v.value if isinstance(v, StaticValue) else v for k, v in examples[0].items() if v is not None}
+    return Functions(prepare, run, given._replace(inputs=(), named=of_inputs))
 
 
 def _call(specialized: Specialized, transformable: bool) -> Callable[..., Any]:

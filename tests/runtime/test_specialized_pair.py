@@ -1,6 +1,7 @@
 """A model as a pair of pure functions, in a program of the user's own."""
 
 import functools
+import pickle
 import re
 
 import jax
@@ -284,6 +285,24 @@ def test_several_outputs_have_their_names():
     found = run(prepare({}), x)
     np.testing.assert_array_equal(found.a, -x)
     assert found.b.tolist() == [3, 4]
+
+
+def test_a_pair_is_pickled():
+    """A copy is traced for the same types, static values and outputs; it holds no array that was given."""
+    loaded, x = network()
+    pair = loaded.specialize(x, transformable=True)
+    content = pickle.dumps(pair)
+    copy = pickle.loads(content)
+    np.testing.assert_array_equal(copy.run(copy.prepare(loaded.params), x), pair.run(pair.prepare(loaded.params), x))
+    with pytest.raises(ShapeError, match=r"run: input \['x'\] is float32\[1,3,40,36\]"):
+        copy.run(pair.prepare(loaded.params), x[:1])
+    wide = np.zeros((200, *x.shape[1:]), np.float32)
+    assert len(pickle.dumps(loaded.specialize(wide, transformable=True))) < len(content) + 1000
+    text = "main (float[n] x, int64[1] k) => (float[m] y, float[n] z) { y = Tile (x, k) z = Neg (x) }"
+    loaded = load(model(text))
+    pair = loaded.specialize(numbers(4), np.array([3]), outputs=["y"])
+    copy = pickle.loads(pickle.dumps(pair))
+    assert copy.run(copy.prepare({}), numbers(4), np.array([3])).shape == (12,)
 
 
 def test_bad_arguments():

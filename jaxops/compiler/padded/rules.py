@@ -8,18 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.experimental.xla_metadata import set_xla_metadata
 
 from jaxops.compiler.padded.values import Capacity, Padded, bind, positions
 from jaxops.compiler.padded.windows import convolution, reduction
+from jaxops.compiler.padded.writes import write
 from jaxops.compiler.primitives import symbolic_axes
 from jaxops.compiler.row_independence import only_first_axis_is_symbolic
 from jaxops.dtypes import is_float
 from jaxops.errors import UnsupportedError
 from jaxops.jax_internals import evaluated
-from jaxops.kernels.named_call import NamedCall
-from jaxops.kernels.stored_values import stored
-from jaxops.kernels.target import Target
 from jaxops.static import Dim, Sizes, Undecided, is_symbolic
 
 # (equation, operands, their true sizes, capacity) → a result, or several.
@@ -57,34 +54,9 @@ def _concatenate(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: C
     for x, size in zip(inputs[1:], sizes[1:], strict=True):
         most = evaluated(size[axis], capacity.largest) if is_symbolic(size[axis]) else size[axis]
         start = [capacity.count(offset) if k == axis else np.int32(0) for k in range(array.ndim)]
-        array = _write(array, _resized(x.array, axis, most), *start)
+        array = write(array, _resized(x.array, axis, most), *start)
         offset = offset + size[axis]
     return Padded(array, all(x.zeroed for x in inputs))
-
-
-def _update(x: jax.Array, update: jax.Array, *start: Any) -> jax.Array:
-    return lax.dynamic_update_slice(x, update, start)
-
-
-def _in_place(*operands: Any) -> jax.Array:
-    with set_xla_metadata(inlineable="false"):
-        return jax.jit(_update)(*operands)
-
-
-def _in_place_here(*operands: Any) -> jax.Array:
-    return stored(_update(*operands))
-
-
-def _select(target: Target, *operands: Any) -> Any:
-    if target.platform != "cpu":  # other platforms inline all functions
-        return None
-    return _in_place_here if target.specialized else _in_place  # a specialized program has no calls
-
-
-# `lax.dynamic_update_slice` as a function that XLA:CPU does not inline, so that it is computed once and in place.
-# Inlined, XLA would fuse the update into each loop that reads the result; these loops read the array from before the
-# update, so XLA would copy it at each token of a decoder.
-_write = NamedCall("write", _update, _select)
 
 
 def _reshape(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> Padded:
@@ -156,7 +128,7 @@ def _dynamic_update_slice(eqn: Any, inputs: list[Padded], sizes: list[Sizes], ca
         if not isinstance(size, int) and size != before:
             raise UnsupportedError(f"an update of {size} elements along an axis of {before} is not supported")
     starts = _bounded_starts(starts, sizes[0], sizes[1], capacity)
-    return Padded(_write(x.array, update.array, *starts), x.zeroed and update.zeroed)
+    return Padded(write(x.array, update.array, *starts), x.zeroed and update.zeroed)
 
 
 def _bounded_starts(starts: Sequence[Padded], before: Sizes, after: Sizes, capacity: Capacity) -> list[Any]:

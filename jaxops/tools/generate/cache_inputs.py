@@ -5,6 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from jaxops.errors import ModelError, ShapeError, SignatureError
 from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.signature import CACHE, operand_marks
@@ -36,6 +39,11 @@ class Cache:
         """The sizes of this cache with `count` tokens; those of a cache that drops old tokens do not depend on it."""
         return tuple(count if axis == self.axis and not self.window else size for axis, size in enumerate(sizes))
 
+    def grown(self, array: jax.Array, count: int) -> jax.Array:
+        """Returns an array of this cache with room for `count` tokens: zeros follow its own."""
+        more = [(0, count - size if axis == self.axis else 0) for axis, size in enumerate(array.shape)]
+        return jnp.pad(array, more)
+
     def shape(self, batch: int, length: Any, numbers: Mapping[str, int] | None = None) -> tuple[Any, ...]:
         """The sizes of this cache. length: the largest number of tokens. numbers: of sizes that the model only names.
 
@@ -64,13 +72,20 @@ class Cache:
         return tuple(sizes)
 
 
-def check_batch(caches: Sequence[Cache], arrays: Mapping[str, Any], name: Any, batch: int) -> None:
-    """Raises ShapeError if the tokens have another batch than the arrays of the caches. name: of the batch size."""
+def check_batch(caches: Sequence[Cache], arrays: Mapping[str, Any], name: Any, tokens: Any) -> None:
+    """Raises ShapeError if tokens, (B,) or (B, n), have another batch than the arrays of the caches. name: of the batch
+    size."""
+    batch = tokens.shape[0]
     for cache in caches:
         if cache.batch is None or (cache.past.shape or ())[cache.batch] != name:
             continue
         rows = arrays[cache.past.name].shape[cache.batch]
         if rows != batch:
+            if tokens.ndim == 1 and rows == 1:
+                raise ShapeError(
+                    f"tokens of shape ({batch},) are one token for each of {batch} samples, but the state has 1\n"
+                    f"  hint    a prompt of {batch} tokens has shape (1, {batch}): give tokens[None]"
+                )
             raise ShapeError(
                 f"the tokens are {batch} samples, but the state has {rows}\n"
                 f"  hint    begin with step.init(batch={batch}), or give tokens of {rows} samples"

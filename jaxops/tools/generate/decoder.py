@@ -11,7 +11,7 @@ gives alone, whatever the model does with sizes.
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ import numpy as np
 from jaxops.attributes import integer
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import BoundsError, ModelError, ShapeError, SignatureError, UnsupportedError, amount, describe
-from jaxops.graph.nodes import Value
+from jaxops.memory import readable
 from jaxops.progress import progress, step
 from jaxops.runtime.arguments import to_operand
 from jaxops.runtime.auto_axes import under_auto_axes
@@ -29,18 +29,23 @@ from jaxops.runtime.x64 import in_64_bits, is_on, under_its_x64, x64_on
 from jaxops.signature_errors import errors_of, explained
 from jaxops.static import Tracer
 from jaxops.tools.generate.cache_inputs import check_batch, is_circular
-from jaxops.tools.generate.decoder_state import DecoderState, inserted, only_first_tokens
-from jaxops.tools.generate.padded_prompts import alignment, by_rows
+from jaxops.tools.generate.decoder_state import DecoderState, inserted, only_first_tokens, with_past
+from jaxops.tools.generate.padded_prompts import first_aligned
+from jaxops.tools.generate.prompt_chunks import Chunk, chunks_of
 from jaxops.tools.generate.step_inputs import continues_rows, dtype_of, is_filled, rows_of
+from jaxops.tools.generate.step_of_batch import StepOfBatch
 from jaxops.tools.generate.step_of_rows import Decodable, StepOfRows
 from jaxops.tools.inspect.overview import Row, overview
 from jaxops.tools.inspect.tables import Report, Table
+
+Params: TypeAlias = Mapping[str, Any] | PreparedParams
 
 
 class Decoder(Report):
     """A step of fixed shapes: `step(params, state, tokens, **named)`. `step.init(batch)` is the first state.
 
-    length: the largest number of tokens. caches: the caches of the model. `print(step)` shows the inputs that it fills.
+    length: the largest number of tokens. caches: the caches of the model. endless: whether it may run past `length`.
+    of_batch: runs the model. `print(step)` shows the inputs that it fills.
 
     >>> import jaxops.onnx
     >>> step = decoder(jaxops.onnx.load("notebooks/verses.onnx"), length=64)
@@ -48,21 +53,22 @@ class Decoder(Report):
     ['past_key_0', 'past_value_0']
     """
 
-    def __init__(self, model: Decodable, cache: Mapping[str, str] | None, length: int) -> None:
+    def __init__(self, model: Decodable, cache: Mapping[str, str] | None, length: int, cache_dtype: Any = None) -> None:
         with errors_of("decoder"):
             self.length = integer("length", length, least=1)
+            self._rows = rows = StepOfRows(model, cache, self.length, cache_dtype)
         self.x64 = model.x64
-        self._rows = rows = StepOfRows(model, cache, self.length)
         self._model, self._tokens, self._mask, self._others = model, rows.tokens, rows.mask, rows.others
         self.caches = rows.caches
         batch = self._tokens.shape[0] if self._tokens.shape else None
         self._has_rows = not (isinstance(batch, int) and batch > 1) and all(c.batch is not None for c in self.caches)
+        self.of_batch = StepOfBatch(rows, self._has_rows)
         # Otherwise a mask of the caches would have to drop old tokens, too.
-        self._endless = self._mask is None and all(is_circular(model.graph, c.past.name) for c in self.caches)
+        self.endless = self._mask is None and all(is_circular(model.graph, c.past.name) for c in self.caches)
 
     @functools.cached_property
     def _compiled(self) -> Any:
-        return jax.jit(self._run)
+        return jax.jit(self._run, static_argnums=0)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_compiled"}
@@ -77,8 +83,18 @@ class Decoder(Report):
         rows += [Row("past", c.past.name, c.past.type_text, f"→ {c.present.name}") for c in self.caches]
         logits, name = self._model.outputs[self._rows.logits], self._model.graph.name or "(unnamed)"
         return overview(
-            [f"decoder of {name} · {self.length} tokens"], [*rows, Row("out", logits.name, logits.type_text)]
+            [f"decoder of {name} · {self.length} tokens{self._memory}"],
+            [*rows, Row("out", logits.name, logits.type_text)],
         )
+
+    @property
+    def _memory(self) -> str:
+        """The bytes of the caches, as a part of the title; empty if the model does not say their sizes."""
+        try:
+            caches = jax.tree.leaves(jax.eval_shape(self.init).caches)
+        except ModelError:
+            return ""
+        return f" · caches of {readable(sum(x.size * x.dtype.itemsize for x in caches))} for each row"
 
     @under_its_x64
     def init(self, batch: int = 1, *, past: Mapping[str, Any] | None = None) -> DecoderState:
@@ -95,33 +111,12 @@ class Decoder(Report):
         """
         if past is None:
             sizes = {c.past.name: c.shape(batch, self.length, self._rows.numbers) for c in self.caches}
-            caches = {c.past.name: jnp.zeros(sizes[c.past.name], dtype_of(c.past)) for c in self.caches}
+            caches = {c.past.name: jnp.zeros(sizes[c.past.name], self._rows.stored(c)) for c in self.caches}
             return DecoderState(jnp.zeros(batch, np.int32), caches)
-        names = [c.past.name for c in self.caches]
-        wrong = [name for name in (*past, *names) if (name in past) != (name in names)]
-        if wrong:
-            raise SignatureError(f"past: '{wrong[0]}' is {'unknown' if wrong[0] in past else 'missing'}; give {names}")
-        caches, counts = {}, set()
-        for cache in self.caches:
-            value = to_operand(cache.past, past[cache.past.name])
-            count = value.shape[cache.axis]
-            room = max(cache.window, count) if cache.window else self.length
-            if count > room:
-                raise ShapeError(f"past: '{cache.past.name}' has {count} tokens, more than the length {self.length}")
-            more = [(0, room - count if axis == cache.axis else 0) for axis in range(value.ndim)]
-            caches[cache.past.name] = jnp.pad(value, more)
-            if not (cache.window and count):
-                counts.add(count)
-            batch = batch if cache.batch is None else value.shape[cache.batch]
-        if len(counts) > 1:
-            raise ShapeError(f"past: the caches hold different numbers of tokens: {sorted(counts)}")
-        if not counts:
-            raise ModelError(
-                "past: all caches slide, so the number of tokens is not known\n"
-                "  hint    begin with init(batch), and give these tokens as a prompt"
-            )
-        (count,) = counts
-        return DecoderState(jnp.full(batch, count, np.int32), caches)
+        state = with_past(self.caches, past, self.length, batch)
+        return state._replace(
+            caches={c.past.name: state.caches[c.past.name].astype(self._rows.stored(c)) for c in self.caches}
+        )
 
     def insert(self, state: DecoderState, rows: Any, other: DecoderState) -> DecoderState:
         """Returns `state` with the rows of another state in place of some, so that a finished row makes room.
@@ -156,7 +151,7 @@ class Decoder(Report):
         >>> step.rewind(state, jnp.array([0, 2])).position
         Array([3, 1], dtype=int32)
         """
-        if self._rows.slides or self._endless:
+        if self._rows.slides or self.endless:
             raise UnsupportedError("rewind: the caches have dropped tokens that would be needed; keep an earlier state")
         if np.ndim(counts):
             self._need_rows("rewind with a number for each row")
@@ -191,15 +186,17 @@ class Decoder(Report):
         """
         tokens = jax.ShapeDtypeStruct((batch, 1), canonical(dtype_of(self._tokens)))
         state = jax.eval_shape(lambda: self.init(batch))
-        return prepared(self._step, params, state, tokens, named)
+        return prepared(functools.partial(self._step, False), params, state, tokens, named)
 
     def __call__(
-        self, params: Mapping[str, Any] | PreparedParams, state: DecoderState, tokens: Any, /, **named: Any
+        self, params: Params, state: DecoderState, tokens: Any, /, *, last_only: bool = False, **named: Any
     ) -> tuple[DecoderState, jax.Array]:
         """Takes one step: returns (the state with these tokens, the logits).
 
         tokens: integers (B,), one for each sample; or (B, n), such as a prompt. params: as for `model.apply`, or what
         `prepare` returns for them.
+        last_only: compute logits (B, V) of the last token of each row alone, so that a prompt of n tokens does not take
+        n × V; NaN for a row without a token.
         named: further inputs of the model, such as `encoder_hidden_states`, at each step. You may also give inputs that
         the decoder would fill, such as position_ids, and the attention mask of these tokens, (B, n), with 0 for
         padding on either side: then the prompts of a batch may have different lengths, and a row gives what it gives
@@ -207,7 +204,8 @@ class Decoder(Report):
         Returns logits (B, n, V), or (B, V) for tokens of shape (B,). For a row with more than `length` tokens, padding
         included, they are NaN if `state` is traced, as a traced program cannot raise an error; test
         `(state.position < step.length).all()` there. Circular caches have no such limit.
-        Raises SignatureError for a missing or unknown input, DTypeError, and ShapeError for more tokens than `length`.
+        Raises SignatureError for a missing or unknown input, DTypeError, ShapeError for more tokens than `length`, and
+        UnsupportedError for last_only if the model does not compute the logits of each token separately.
 
         >>> import jaxops.onnx
         >>> model = jaxops.onnx.load("notebooks/verses.onnx")
@@ -219,10 +217,46 @@ class Decoder(Report):
         enters = self.x64 and not is_on()
         with x64_on(enters):
             batched, inputs = self._arrived(state, as_traced(tokens), named)
-        run = functools.partial(in_64_bits, self._compiled) if enters else self._compiled
+        run = functools.partial(self._compiled, bool(last_only))
+        run = functools.partial(in_64_bits, run) if enters else run
         with progress(f"compiling the decoder of {self._model.graph.name or 'a model'}", begun=False):
             state, logits = under_auto_axes(run, params, state, batched, inputs)
-        return state, logits[:, 0] if np.ndim(tokens) == 1 and logits.ndim > 2 else logits
+        return state, logits[:, 0] if (last_only or np.ndim(tokens) == 1) and logits.ndim > 2 else logits
+
+    def prefill(
+        self, params: Params, state: DecoderState, tokens: Any, /, *, chunk: int = 256, **named: Any
+    ) -> tuple[DecoderState, jax.Array]:
+        """Takes a long prompt in steps of `chunk` tokens: returns (the state, logits (B, V) of the last token).
+
+        The results are those of `step(params, state, tokens, last_only=True, **named)`, in less memory. If the model
+        can leave padding out (`mask_name`) and has room for `chunk` more tokens, all steps have the same shape: one
+        program serves prompts of all lengths. Otherwise, and inside `jit`, the first step takes n % chunk tokens.
+        Raises what a step raises.
+
+        >>> import jaxops.onnx
+        >>> model = jaxops.onnx.load("notebooks/verses.onnx")
+        >>> step = decoder(model, length=64)
+        >>> state, logits = step.prefill(model.params, step.init(batch=1), jnp.arange(40)[None], chunk=16)
+        >>> state.position, logits.shape
+        (Array([40], dtype=int32), (1, 45))
+        """
+        with errors_of("prefill"):
+            chunk = min(integer("chunk", chunk, least=1), self.length)
+        mask_name = self.mask_name or ""
+        with x64_on(self.x64 and not is_on()):
+            batched, inputs = self._arrived(state, as_traced(tokens), named)
+            last = self.length if isinstance(state.position, Tracer) else int(np.max(state.position, initial=0))
+            of_tokens = {name: inputs.pop(name) for name in self.of_batch.of_tokens & inputs.keys()}
+            pads = bool(mask_name) and self._has_rows and last + chunk <= self.length
+            *chunks, end = chunks_of(batched, inputs.pop(mask_name, None), of_tokens, chunk, pads)
+
+        def take(state: DecoderState, part: Chunk) -> tuple[DecoderState, jax.Array]:
+            mask = {} if part.mask is None else {mask_name: part.mask}
+            return self(params, state, part.tokens, last_only=True, **inputs, **part.named, **mask)
+
+        for part in chunks:
+            state, _ = take(state, part)
+        return take(state, end)
 
     def _arrived(self, state: Any, tokens: jax.Array, named: Mapping[str, Any]) -> tuple[jax.Array, dict[str, Any]]:
         """Returns the tokens (B, n) in the model's type, and the remaining inputs by name, checked."""
@@ -231,8 +265,8 @@ class Decoder(Report):
                 f"the state is a {type(state).__name__}; give that of step.init(…) or of the last step"
             )
         batched = rows_of(tokens, self._tokens, self.length)
-        check_batch(self.caches, state.caches, (self._tokens.shape or (None,))[0], batched.shape[0])
-        if not self._endless and not isinstance(state.position, Tracer):
+        check_batch(self.caches, state.caches, (self._tokens.shape or (None,))[0], tokens)
+        if not self.endless and not isinstance(state.position, Tracer):
             last = int(np.max(state.position, initial=0)) + batched.shape[1]
             if last > self.length:
                 raise ShapeError(f"{last} tokens are more than the length {self.length} of the decoder")
@@ -276,38 +310,33 @@ class Decoder(Report):
         """
         return self._mask.name if self._mask is not None else "attention_mask" if self._rows.counts_lengths else None
 
-    def _run(self, params: Any, *arguments: Any) -> tuple[DecoderState, jax.Array]:
-        is_prepared = isinstance(params, PreparedParams)
-        return run_prepared(self._step, params, *arguments) if is_prepared else self._step(params, *arguments)
+    def _run(self, last_only: bool, params: Any, *arguments: Any) -> tuple[DecoderState, jax.Array]:
+        step = functools.partial(self._step, last_only)
+        return (
+            run_prepared(step, params, *arguments) if isinstance(params, PreparedParams) else step(params, *arguments)
+        )
 
     def _step(
-        self, params: Any, state: DecoderState, tokens: jax.Array, named: Mapping[str, Any]
+        self, last_only: bool, params: Any, state: DecoderState, tokens: jax.Array, named: Mapping[str, Any]
     ) -> tuple[DecoderState, jax.Array]:
         named = dict(named)
         batch, count = tokens.shape
         step(amount(count, "token"))
         mask = named.pop(self.mask_name, None) if self.mask_name else None
-        aligned = None if mask is None else alignment(mask)
+        aligned = None if mask is None else first_aligned(mask)
         new = jnp.full(batch, count, np.int32) if aligned is None else aligned.counts
         if aligned is not None:
-            of_tokens = {v.name for v in self._others if v.shape and v.shape[:2] == (self._tokens.shape or ())[:2]}
-            tokens = aligned.front(tokens)
-            named = {name: aligned.front(x) if name in of_tokens else x for name, x in named.items()}
+            tokens = aligned.moved(tokens)
+            named = {name: aligned.moved(x) if name in self.of_batch.of_tokens else x for name, x in named.items()}
         for name in [v.name for v in self._others if v.name in named and continues_rows(v)]:
             state = self._continued(state, named.pop(name))
-        run = functools.partial(self._rows, params)
-        if batch > 1 and self._has_rows:
-            axes = {c.past.name: c.batch for c in self.caches}
-            named_axes = {v.name: self._batch_axis(v) for v in self._others if v.name in named}
-            run = by_rows(run, (0, 0, 0, axes, named_axes), (0, axes))
-            logits, caches = run(state.position, new, tokens, state.caches, named)
-        else:
-            logits, caches = run(state.position[0], new[0], tokens, state.caches, named)
+        logits, caches = self.of_batch(params, state.position, new, tokens, state.caches, named, last_only)
         reached = state.position + new
         if aligned is not None:
             caches = only_first_tokens(self.caches, caches, reached)
-            logits = aligned.back(logits)
-        return DecoderState(reached, caches), self._valid(logits, state.position, new, count)
+            logits = logits if last_only else aligned.back(logits)
+        is_valid = self._is_valid(state.position, new, count) & ((new > 0) | (not last_only))
+        return DecoderState(reached, caches), _nan_unless(is_valid, logits)
 
     def _continued(self, state: DecoderState, rows: Any) -> DecoderState:
         """Returns a state whose rows are those with these numbers, such as the beams that a search goes on with."""
@@ -315,26 +344,24 @@ class Decoder(Report):
         caches = {name: jnp.take(x, rows, axes[name], mode="clip") for name, x in state.caches.items()}
         return DecoderState(state.position[rows], caches)
 
-    def _batch_axis(self, value: Value) -> int | None:
-        """Returns 0 for an input with a row for each row of the tokens, else None."""
-        batch, *others = self._tokens.shape or (None,)
-        first = value.shape[0] if value.shape else None
-        return None if not value.shape or isinstance(first, int) or (first in others and first != batch) else 0
+    def _is_valid(self, position: Any, new: Any, count: int) -> Any:
+        """Returns False for a row that had no room for its tokens, or whose sliding cache cannot take padding after
+        earlier tokens."""
+        is_valid = (position + count <= self.length) | self.endless
+        return is_valid & ((new == count) | (position == 0)) if self._rows.slides else is_valid
 
-    def _valid(self, logits: Any, position: Any, new: Any, count: int) -> Any:
-        """Returns the logits, or NaN for a row that had no room for its tokens, or whose sliding cache cannot take
-        padding after earlier tokens."""
-        if not is_float(logits.dtype):
-            return logits
-        is_valid = (position + count <= self.length) | self._endless
-        if self._rows.slides:
-            is_valid &= (new == count) | (position == 0)
-        rows = is_valid.reshape(-1, *[1] * (logits.ndim - 1))
-        return jnp.where(rows, logits, jnp.asarray(np.nan, logits.dtype))
+
+def _nan_unless(is_valid: Any, logits: Any) -> Any:
+    if not is_float(logits.dtype):
+        return logits
+    rows = is_valid.reshape(-1, *[1] * (logits.ndim - 1))
+    return jnp.where(rows, logits, jnp.asarray(np.nan, logits.dtype))
 
 
 @explained
-def decoder(model: Decodable, cache: Mapping[str, str] | None = None, *, length: int = 256) -> Decoder:
+def decoder(
+    model: Decodable, cache: Mapping[str, str] | None = None, *, length: int = 256, cache_dtype: Any = None
+) -> Decoder:
     """Turns a decoder with growing caches into a step of fixed shapes: `step(params, state, tokens)` → (state, logits).
 
     model: takes tokens (B, n), and keys and values of past tokens. It returns logits, and keys and values that end with
@@ -346,10 +373,14 @@ def decoder(model: Decodable, cache: Mapping[str, str] | None = None, *, length:
     at each step. A model with an input `write_indices` or `cache_position` (TensorScatter of opset 24) writes caches of
     fixed size in place, and the step fills that input. Circular caches hold the last `length` tokens, and may run past
     `length`. Sliding ones (`sliding_window_cache` of GroupQueryAttention) have as many rows as their window.
+    cache_dtype: a floating-point type in which the state holds keys and values, such as `jnp.bfloat16` for a model in
+    float32: they take half of the memory, and are rounded. By default it is that of the model. `print(step)` says what
+    the caches take; in `jax.jit(step, donate_argnums=1)` they are updated in place.
     length: the largest number of tokens, prompt included; also the size of caches that are written in place.
     `step.prepare(params)` computes once what depends on the parameters alone; files in float16, and those with
     DequantizeLinear, need it.
-    Raises ModelError if the model has no cache, or one that does not grow, SignatureError for an unknown name.
+    Raises ModelError if the model has no cache, or one that does not grow, SignatureError for an unknown name, and
+    DTypeError for a `cache_dtype` that is not floating-point, or for caches that are not.
 
     >>> import jaxops.onnx
     >>> model = jaxops.onnx.load("notebooks/verses.onnx")
@@ -363,4 +394,4 @@ def decoder(model: Decodable, cache: Mapping[str, str] | None = None, *, length:
     >>> tokens.shape
     (20, 1)
     """
-    return Decoder(model, cache, length)
+    return Decoder(model, cache, length, cache_dtype)

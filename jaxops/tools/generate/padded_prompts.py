@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Alignment(NamedTuple):
-    """The move of each row's tokens to its beginning; the padding follows them.
+    """The move of each row's tokens to one side of it.
 
     order: (B, n), the column of each token before the move. counts: (B,), the number of tokens of each row.
     """
@@ -17,22 +17,31 @@ class Alignment(NamedTuple):
     order: jax.Array
     counts: jax.Array
 
-    def front(self, x: Any) -> jax.Array:
-        """Moves the tokens of an array (B, n, …) to the beginning of each row."""
+    def moved(self, x: Any) -> jax.Array:
+        """Moves the tokens of an array (B, n, …)."""
         return jnp.take_along_axis(x, _over(self.order, x), 1)
 
     def back(self, x: Any) -> jax.Array:
-        """Moves what was computed for each token back to its column; NaN at padding, or 0 in integers."""
+        """Moves what was computed for each token from the beginning of its row back to its column; NaN at padding, or 0
+        in integers."""
         places = _sorted(self.order)
         padding = jnp.asarray(np.nan if jnp.issubdtype(x.dtype, jnp.inexact) else 0, x.dtype)
         is_token = _over(places < self.counts[:, None], x)
         return jnp.where(is_token, jnp.take_along_axis(x, _over(places, x), 1), padding)
 
 
-def alignment(mask: Any) -> Alignment:
-    """Returns the alignment of a mask (B, n), which is 0 at padding."""
-    is_padding = mask == 0
-    return Alignment(_sorted(is_padding), jnp.sum(~is_padding, axis=1, dtype=np.int32))
+def first_aligned(mask: Any) -> Alignment:
+    """Returns the move of tokens to the beginning of each row. mask: (B, n), 0 at padding."""
+    return Alignment(_sorted(mask == 0), _counts(mask))
+
+
+def last_aligned(mask: Any) -> Alignment:
+    """Returns the move of tokens to the end of each row. mask: (B, n), 0 at padding."""
+    return Alignment(_sorted(mask != 0), _counts(mask))
+
+
+def _counts(mask: Any) -> jax.Array:
+    return jnp.sum(mask != 0, axis=1, dtype=np.int32)
 
 
 def _sorted(x: Any) -> jax.Array:

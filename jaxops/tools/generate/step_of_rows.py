@@ -8,12 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxops.compiler.one_entry import with_one_entry
 from jaxops.compiler.padded.growth import check_growth
 from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
-from jaxops.dtypes import canonical
-from jaxops.errors import JaxopsError, ModelError
+from jaxops.dtypes import canonical, is_float
+from jaxops.errors import DTypeError, JaxopsError, ModelError, UnsupportedError
 from jaxops.graph.nodes import Graph, Value
+from jaxops.jax_internals import jaxpr_as_fun
 from jaxops.static import Dim, Undecided, symbolic_shape
 from jaxops.tools.generate.cache_inputs import Cache, counts_lengths, find_caches, windows_of
 from jaxops.tools.generate.needed_sizes import numbers_needed
@@ -43,14 +45,18 @@ class StepOfRows:
     """Runs a model for rows that have the same number of tokens, mostly one row.
 
     length: the largest number of tokens. tokens, mask, others: the inputs of the model besides its caches.
-    logits: the position of the output with the logits.
+    logits: the position of the output with the logits. cache_dtype: in which caches are held; None for the model's.
     """
 
-    def __init__(self, model: Decodable, cache: Mapping[str, str] | None, length: int) -> None:
+    def __init__(self, model: Decodable, cache: Mapping[str, str] | None, length: int, cache_dtype: Any = None) -> None:
         self.model, self.length = model, length
+        self._cache_dtype = None if cache_dtype is None else np.dtype(cache_dtype)
         self.tokens = tokens_input(model.inputs, cache or {})
         batch = self.tokens.shape[0] if self.tokens.shape else None
         self.caches: tuple[Cache, ...] = find_caches(model.inputs, model.outputs, cache, batch, windows_of(model.graph))
+        for one in self.caches:
+            if self._cache_dtype is not None and not all(map(is_float, (self._cache_dtype, dtype_of(one.past)))):
+                raise DTypeError(f"`cache_dtype` is {self._cache_dtype}, for {one.past}; both must be floating-point")
         self.in_place = all(c.in_place for c in self.caches)
         for one in self.caches:
             if one.in_place:
@@ -67,6 +73,10 @@ class StepOfRows:
             raise ModelError("the model has no output beside its caches, so a step would give no logits")
         self._reaches = False  # whether it is known that `length` tokens have positions
 
+    def stored(self, cache: Cache) -> np.dtype:
+        """Returns the type in which the state holds a cache."""
+        return self._cache_dtype or dtype_of(cache.past)
+
     def __call__(
         self,
         params: Any,
@@ -75,14 +85,18 @@ class StepOfRows:
         tokens: jax.Array,
         arrays: Mapping[str, Any],
         named: Mapping[str, Any],
+        last_only: bool,
+        is_first: bool,
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
         """Returns the logits and the caches after a step of rows that have the same number of tokens, mostly one row.
 
         position: the number of tokens before. new: how many of these tokens are no padding, which follows them.
+        last_only: whether to compute the logits of the last of them alone, (B, 1, V). is_first: whether it is known
+        that there are no tokens before.
         """
         batch, count = tokens.shape
-        total: Dim = self.length
-        if not self.in_place:
+        total: Dim = count if is_first else self.length
+        if not (self.in_place or is_first):
             (total,) = symbolic_shape("s", constraints=[f"s >= {count}", f"s <= {self.length}"])
         # A causal operator that counts from the end of the lengths takes padding for tokens, which no token sees.
         reached = position + (count if self.counts_lengths and not self.slides else new)
@@ -94,18 +108,22 @@ class StepOfRows:
             specs[name] = jax.ShapeDtypeStruct(cache.with_tokens(array.shape, past), array.dtype)
         if self.mask is not None:
             specs[self.mask.name] = jax.ShapeDtypeStruct((batch, total), dtype_of(self.mask))
-            seen = jnp.arange(self.length, dtype=np.int32) < reached
-            arrays[self.mask.name] = jnp.broadcast_to(seen, (batch, self.length)).astype(dtype_of(self.mask))
+            room = count if is_first else self.length
+            seen = jnp.arange(room, dtype=np.int32) < reached
+            arrays[self.mask.name] = jnp.broadcast_to(seen, (batch, room)).astype(dtype_of(self.mask))
 
         def run(caches: Mapping[str, Any]) -> tuple[Any, ...]:
             filled = {v.name: filled_input(v, new_tokens) for v in self.others if is_filled(v) and v.name not in named}
-            outputs = self.model.apply(params, **{self.tokens.name: tokens}, **filled, **named, **caches)
+            taken = {c.past.name: caches[c.past.name].astype(dtype_of(c.past)) for c in self.caches}
+            outputs = self.model.apply(params, **{self.tokens.name: tokens}, **filled, **named, **{**caches, **taken})
             results = dict(zip((v.name for v in self.model.outputs), outputs, strict=True))
-            return outputs[self.logits], {c.past.name: results[c.present.name] for c in self.caches}
+            return outputs[self.logits], {
+                c.past.name: results[c.present.name].astype(self.stored(c)) for c in self.caches
+            }
 
         self._check_reach(params, arrays, batch, count, named)
         if self.in_place:
-            logits, caches = run(arrays)
+            logits, caches = self._run_once(run, arrays, count, new, last_only)
             for cache in self.caches:
                 if caches[cache.past.name].shape != arrays[cache.past.name].shape:
                     raise ModelError(
@@ -113,13 +131,21 @@ class StepOfRows:
                         f"'{cache.present.name}' is {caches[cache.past.name].shape}"
                     )
             return logits, caches
+        if is_first:
+            nothing = {c.past.name: jnp.zeros(specs[c.past.name].shape, specs[c.past.name].dtype) for c in self.caches}
+            logits, presents = self._run_once(run, {**arrays, **nothing}, count, new, last_only)
+            self._check(presents, total)
+            return logits, {c.past.name: c.grown(presents[c.past.name], self.length) for c in self.caches}
         try:
             program, shapes = jax.make_jaxpr(run, return_shape=True)(specs)
             self._check(shapes[1], total)
             check_growth(program, {"s": range(count, self.length + 1)})
+            leaves = jax.tree.leaves(arrays)
+            if last_only and count > 1:
+                program, leaves = self._at_last(program, count), [*leaves, self._last(new)]
             last = (position + count).astype(canonical(np.int64))
             capacity = Capacity({"s": last}, {"s": self.length}, {past: self.length})
-            flat_outputs = run_padded(program, jax.tree.leaves(arrays), capacity)
+            flat_outputs = run_padded(program, leaves, capacity)
         except (JaxopsError, Undecided) as error:
             error.add_note(
                 f"while tracing the decoder with a symbolic number of tokens, s: {past} past and {count} new"
@@ -132,6 +158,31 @@ class StepOfRows:
             sizes = cache.with_tokens(present.array.shape, total)
             caches[cache.past.name] = present.masked(sizes, {cache.axis}, 0, capacity)
         return logits.array, caches
+
+    def _run_once(self, run: Any, arrays: Any, count: int, new: Any, last_only: bool) -> Any:
+        if not last_only or count == 1:
+            return run(arrays)
+        program, shapes = jax.make_jaxpr(run, return_shape=True)(arrays)
+        outputs = jaxpr_as_fun(self._at_last(program, count))(*jax.tree.leaves(arrays), self._last(new))
+        return jax.tree.unflatten(jax.tree.structure(shapes), outputs)
+
+    def _last(self, new: Any) -> jax.Array:
+        """Returns the place of the last of `new` tokens; 0 if there is none."""
+        return jnp.maximum(jnp.asarray(new, np.int32) - 1, 0)
+
+    def _at_last(self, program: Any, count: int) -> Any:
+        """Returns a closed jaxpr that computes logits at the place that its last input gives.
+
+        Raises UnsupportedError if it would compute those of all tokens for that.
+        """
+        logits = program.out_avals[0].shape
+        pruned = with_one_entry(program, 1) if len(logits) > 2 and logits[1] == count else None
+        if pruned is None:
+            raise UnsupportedError(
+                f"last_only: the model does not compute the logits {logits} of {count} tokens one by one\n"
+                "  hint    leave out last_only, and take the logits of the last token of each row"
+            )
+        return pruned
 
     def _check_reach(
         self, params: Any, arrays: Mapping[str, Any], batch: int, count: int, named: Mapping[str, Any]

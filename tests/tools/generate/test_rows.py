@@ -3,6 +3,7 @@
 import functools
 import pickle
 
+import chex
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -117,6 +118,29 @@ def test_padded_prompts(loaded, name, side):
     assert state.position.tolist() == [1, 5, 3]
     assert jnp.isnan(logits).all(-1).tolist() == (mask == 0).tolist()
     close(one.goes_on(state, last(logits, mask)), one.alone)
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_logits_of_the_last_token_alone(loaded, name):
+    one = loaded(name)
+    tokens = np.array([[7, 2, 3, 1], [4, 9, 5, 6]])
+    state, every = one.run(one.step.init(2), tokens)
+    state_of_last, logits = one.run(one.step.init(2), tokens, last_only=True)
+    chex.assert_trees_all_close(state_of_last, state, rtol=0, atol=0)
+    assert logits.shape == (2, every.shape[-1])
+    close(logits, every[:, -1])
+    chex.assert_trees_all_equal(one.run(state, tokens[:, 0], last_only=True), one.run(state, tokens[:, 0]))
+
+
+@pytest.mark.parametrize("name", ["GroupQueryAttention", "llama, dynamo", "4 bits"])
+def test_logits_of_the_last_token_of_padded_prompts(loaded, name):
+    """A row without a token has none."""
+    one = loaded(name)
+    tokens, mask = padded([*PROMPTS, []], "left")
+    state, logits = one.run(one.step.init(4), tokens, **{one.step.mask_name: mask}, last_only=True)
+    assert state.position.tolist() == [1, 5, 3, 0]
+    close(logits[:3], one.alone[0])
+    assert jnp.isnan(logits[3]).all()
 
 
 @pytest.mark.parametrize("name", WAYS)

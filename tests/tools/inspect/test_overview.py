@@ -94,7 +94,7 @@ def test_cuts_and_static_inputs_are_said():
 def test_a_decoder():
     step = decoder(load(MODELS / "gpt2.dynamo.onnx"), length=64)
     assert repr(step).splitlines() == [
-        "decoder of main_graph · 64 tokens",
+        "decoder of main_graph · 64 tokens · caches of 16 KiB for each row",
         "  in   input_ids: int64[batch, sequence]  the tokens",
         "  in   attention_mask: int64[batch, total_sequence]  filled",
         "  past past_key_values.0.key: float32[batch, 2, past_sequence, 8]  → present.0.key",

@@ -1,0 +1,229 @@
+"""The programs that generate text with a model, and the states after prompts of any lengths."""
+
+import contextlib
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.dtypes import as_traced
+from jaxops.errors import ShapeError, SignatureError, UnsupportedError, amount, describe
+from jaxops.graph.nodes import Value
+from jaxops.runtime.prepared_params import PreparedParams
+from jaxops.static import is_concrete
+from jaxops.tools.generate.cache_inputs import find_caches, windows_of
+from jaxops.tools.generate.decoder import Decoder, Params
+from jaxops.tools.generate.decoder_state import DecoderState, repeated
+from jaxops.tools.generate.genai_config import read_defaults
+from jaxops.tools.generate.model_with_variables import WithVariables
+from jaxops.tools.generate.prompts import padded, program_length, program_width, rows_by_length
+from jaxops.tools.generate.step_inputs import tokens_input
+from jaxops.tools.generate.step_of_rows import Decodable
+from jaxops.tools.generate.token_loop import TokenLoop
+
+
+class Generating(Decodable, Protocol):
+    """The part of a model that `generate` needs: further its folder, and a place for compiled programs."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the file; None for a model that is from no file."""
+        ...
+
+    @property
+    def programs(self) -> dict[str, Any]:
+        """Compiled programs."""
+        ...
+
+
+class Started(NamedTuple):
+    """Prompts that were run. loop: the programs to go on with. params, named: what a step takes. state, logits: of the
+    last tokens, for each sample of each prompt."""
+
+    loop: TokenLoop
+    params: Params
+    named: dict[str, Any]
+    state: DecoderState
+    logits: jax.Array
+
+
+class Generation:
+    """The programs that generate text with a model; those of a model are made once, and kept in `model.programs`."""
+
+    def __init__(self, model: Generating) -> None:
+        self.model: Decodable = WithVariables(model) if model.graph.variables else model
+        self.pairs = self.model.caches if isinstance(self.model, WithVariables) else None
+        self.tokens = tokens_input(self.model.inputs, self.pairs or {})
+        batch = self.tokens.shape[0] if self.tokens.shape else None
+        windows = windows_of(model.graph)
+        caches = find_caches(self.model.inputs, self.model.outputs, self.pairs, batch, windows)
+        sizes = [(c.past.shape or ())[c.axis] for c in caches if not c.window]
+        self.fixed_length = max((size for size in sizes if isinstance(size, int)), default=0)
+        presents = {c.present.name for c in caches}
+        shapes = [v.shape for v in self.model.outputs if v.name not in presents]
+        size = shapes[0][-1] if shapes and shapes[0] else None
+        self.vocabulary = size if isinstance(size, int) else None
+        self.defaults = read_defaults(model.folder, self.model.inputs, self.vocabulary)
+        self._loops: dict[int, TokenLoop] = {}
+        self._prepares = any(node.operator.name == "DequantizeLinear" for node in model.graph.nodes)
+        # The parameters of the last call, and what was prepared for them, by the number of rows.
+        self._prepared: tuple[list[Any], dict[int, PreparedParams]] = [], {}
+        # Whether the logits of the last token are computed without those of the tokens before, as far as is known.
+        self._one_by_one = True
+        # The smallest room for which the file is known to have too few positions.
+        self._beyond = 0
+
+    def started(
+        self, params: Params, prompts: Sequence[np.ndarray], room: int, named: Mapping[str, Any], samples: int
+    ) -> Started:
+        """Runs the prompts.
+
+        The caches get room for `room` tokens. Sizes are rounded up, so that one program serves prompts of many lengths,
+        unless the file has too few positions for that.
+        """
+        rounded = self.fixed_length or program_length(max(room, program_width(max(p.size for p in prompts))))
+        if self.fixed_length or rounded == room:
+            return self._started(self._loop(rounded, room), params, prompts, named, samples)
+        if not self._beyond or rounded < self._beyond:
+            with contextlib.suppress(ShapeError):  # that of too few positions; another one comes again below
+                return self._started(self._loop(rounded, room), params, prompts, named, samples)
+        found = self._started(self._loop(room, room), params, prompts, named, samples)
+        self._beyond = min(rounded, self._beyond or rounded)
+        return found
+
+    def _loop(self, length: int, room: int) -> TokenLoop:
+        """Returns the programs for caches of this length. room: the number of tokens they must have room for."""
+        if length not in self._loops:
+            self._loops[length] = TokenLoop(Decoder(self.model, self.pairs, length))
+        loop = self._loops[length]
+        if room > length and not loop.step.endless:
+            raise ShapeError(
+                f"the caches have room for {length} tokens, but a prompt and its new tokens are {room}\n"
+                "  hint    shorten the prompts, or give a smaller max_tokens"
+            )
+        return loop
+
+    def _started(
+        self,
+        loop: TokenLoop,
+        params: Params,
+        prompts: Sequence[np.ndarray],
+        named: Mapping[str, Any],
+        samples: int,
+    ) -> Started:
+        step = loop.step
+        arrays = self._arrays(step, named, len(prompts))
+        ready = self._ready(step, params, len(prompts), arrays)
+        state, logits = self._after_prompts(step, ready, prompts, arrays)
+        if samples > 1:
+            if not step.of_batch.has_rows:
+                raise UnsupportedError(f"samples: the model fixes its batch ({self.tokens}); call it for each sample")
+            state, logits = repeated(step.caches, state, samples), jnp.repeat(logits, samples, 0)
+            arrays = {k: jnp.repeat(x, samples, 0) if self._has_rows(step, k) else x for k, x in arrays.items()}
+            ready = self._ready(step, params, len(prompts) * samples, arrays)
+        return Started(loop, ready, arrays, state, logits)
+
+    def _after_prompts(
+        self, step: Decoder, params: Params, prompts: Sequence[np.ndarray], named: Mapping[str, Any]
+    ) -> tuple[DecoderState, jax.Array]:
+        """Returns the state after the prompts, and the logits (B, V) of the last tokens."""
+        groups = rows_by_length(prompts)
+        fixed = (self.tokens.shape or (None,))[0]
+        if isinstance(fixed, int) and fixed != len(prompts):
+            raise UnsupportedError(
+                f"the model fixes its batch ({self.tokens}), but there are {amount(len(prompts), 'prompt')}; give "
+                f"{amount(fixed, 'prompt')} at a time"
+            )
+        if step.mask_name is not None and step.of_batch.has_rows:
+            tokens, mask = padded(prompts, min(program_width(max(groups)), step.length))
+            more = {**named, step.mask_name: mask}
+            return self._prompted(step, params, tokens, np.array([prompt.size for prompt in prompts]), more)
+        if len(groups) == 1:
+            return self._prompted(step, params, np.stack(prompts), None, named)
+        if not step.of_batch.has_rows:
+            raise UnsupportedError(
+                f"the model fixes its batch ({self.tokens}), so prompts have equal lengths; these have "
+                f"{', '.join(map(str, sorted(groups)))} tokens"
+            )
+        state, every = step.init(len(prompts)), None
+        for rows in map(np.array, groups.values()):
+            here = {name: x[rows] if self._has_rows(step, name) else x for name, x in named.items()}
+            part, logits = self._prompted(step, params, np.stack([prompts[row] for row in rows]), None, here)
+            state = step.insert(state, rows, part)
+            every = jnp.zeros((len(prompts), *logits.shape[1:]), logits.dtype) if every is None else every
+            every = every.at[rows].set(logits)
+        assert every is not None
+        return state, every
+
+    def _prompted(
+        self, step: Decoder, params: Params, tokens: np.ndarray, counts: np.ndarray | None, named: Mapping[str, Any]
+    ) -> tuple[DecoderState, jax.Array]:
+        """Returns the state after prompts (B, n), and the logits of the last of `counts` tokens (B,), n by default."""
+        state = step.init(len(tokens))
+        if self._one_by_one:
+            try:
+                return step(params, state, tokens, last_only=True, **named)
+            except UnsupportedError:  # that of last_only; another one comes again below
+                self._one_by_one = False
+        state, logits = step(params, state, tokens, **named)
+        last = np.full(len(tokens), tokens.shape[1]) if counts is None else counts
+        return state, logits[np.arange(len(tokens)), last - 1]
+
+    def _has_rows(self, step: Decoder, name: str) -> bool:
+        """Tells whether a further input has a row for each prompt."""
+        return step.of_batch.batch_axis(self._formals[name]) is not None
+
+    @functools.cached_property
+    def _formals(self) -> dict[str, Value]:
+        return {value.name: value for value in self.model.inputs}
+
+    def _arrays(self, step: Decoder, named: Mapping[str, Any], batch: int) -> dict[str, Any]:
+        """Returns further inputs as arrays. Raises SignatureError, and ShapeError for one with other rows."""
+        arrays = {}
+        for name, value in named.items():
+            if name == step.mask_name:
+                raise SignatureError(f"'{name}' is made from the prompts; give each prompt without padding")
+            if name in step.of_batch.of_tokens:
+                raise SignatureError(
+                    f"'{name}' has a number for each token, which later tokens lack\n"
+                    "  hint    write the loop with a decoder: step(params, state, tokens, …)"
+                )
+            if name not in self._formals:
+                raise SignatureError(f"unknown input '{name}'; the inputs are {', '.join(self._formals)}")
+            arrays[name] = as_traced(value)
+            if self._has_rows(step, name) and (not arrays[name].ndim or arrays[name].shape[0] != batch):
+                raise ShapeError(
+                    f"'{name}' is {describe(arrays[name])}; it must have a row for each of {batch} prompts"
+                )
+        return arrays
+
+    def _ready(self, step: Decoder, params: Params, rows: int, named: Mapping[str, Any]) -> Params:
+        """Returns the parameters, prepared if a step with them is much faster: in float16, and for DequantizeLinear.
+
+        What was prepared for the arrays of the last call is kept.
+        """
+        if isinstance(params, PreparedParams):
+            return params
+        leaves = list(params.values())
+        if not self._prepares and not any(x.dtype == np.float16 for x in leaves):
+            return params
+        if not all(isinstance(x, jax.Array) and is_concrete(x) for x in leaves):  # NumPy arrays may change
+            return step.prepare(params, batch=rows, **named)
+        known, by_rows = self._prepared
+        if len(known) != len(leaves) or not all(a is b for a, b in zip(known, leaves, strict=True)):
+            by_rows = {}
+            self._prepared = leaves, by_rows
+        if rows not in by_rows:
+            by_rows[rows] = step.prepare(params, batch=rows, **named)
+        return by_rows[rows]
+
+
+def generation_of(model: Generating) -> Generation:
+    """Returns the programs of a model."""
+    if "generate" not in model.programs:
+        model.programs["generate"] = Generation(model)
+    return model.programs["generate"]

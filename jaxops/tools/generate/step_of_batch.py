@@ -1,0 +1,110 @@
+"""One step of a decoder for rows with different numbers of tokens: the step of one row is mapped over the rows."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxops.errors import SizeError
+from jaxops.graph.nodes import Value
+from jaxops.tools.generate.padded_prompts import by_rows
+from jaxops.tools.generate.step_of_rows import StepOfRows
+
+
+class StepOfBatch:
+    """Runs a model for a batch.
+
+    rows: the step of rows that have the same number of tokens. has_rows: whether the numbers of tokens may differ.
+    """
+
+    def __init__(self, rows: StepOfRows, has_rows: bool) -> None:
+        self.rows, self.has_rows = rows, has_rows
+
+    def __call__(
+        self,
+        params: Any,
+        position: jax.Array,
+        new: jax.Array,
+        tokens: jax.Array,
+        caches: dict[str, jax.Array],
+        named: Mapping[str, Any],
+        last_only: bool,
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """Returns the logits and the caches after a step. Arguments: as those of `StepOfRows`, for each row.
+
+        Some files take a prompt after no tokens, and then one token at a time. They compute their mask from the number
+        of new tokens, and no symbolic number of past tokens fits. Such a file gets the prompt if all rows have no token
+        yet, and otherwise the tokens in turn.
+        """
+        once = functools.partial(self._mapped, params, named=named, new=new, tokens=tokens, last_only=last_only)
+        try:
+            return once(position, caches)
+        except SizeError:
+            if tokens.shape[1] == 1 or self.rows.in_place or self.rows.slides:
+                raise
+        in_turn = functools.partial(self._in_turn, params, named=named, new=new, tokens=tokens, last_only=last_only)
+        return jax.lax.cond((position == 0).all(), functools.partial(once, is_first=True), in_turn, position, caches)
+
+    def _mapped(
+        self,
+        params: Any,
+        position: jax.Array,
+        caches: dict[str, jax.Array],
+        *,
+        named: Mapping[str, Any],
+        new: jax.Array,
+        tokens: jax.Array,
+        last_only: bool = False,
+        is_first: bool = False,
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        run = functools.partial(self.rows, params, last_only=last_only, is_first=is_first)
+        if tokens.shape[0] == 1 or not self.has_rows:
+            return run(position[0], new[0], tokens, caches, named)
+        axes = {c.past.name: c.batch for c in self.rows.caches}
+        named_axes = {v.name: self.batch_axis(v) for v in self.rows.others if v.name in named}
+        return by_rows(run, (0, 0, 0, axes, named_axes), (0, axes))(position, new, tokens, caches, named)
+
+    def _in_turn(
+        self,
+        params: Any,
+        position: jax.Array,
+        caches: dict[str, jax.Array],
+        *,
+        named: Mapping[str, Any],
+        new: jax.Array,
+        tokens: jax.Array,
+        last_only: bool,
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """Returns what a step of several tokens gives, from one step for each of them."""
+        of_tokens = {name: jnp.moveaxis(x, 1, 0)[:, :, None] for name, x in named.items() if name in self.of_tokens}
+        one = jnp.ones_like(new)
+
+        def step(position: Any, caches: Any, token: Any, more: Any) -> Any:
+            return self._mapped(params, position, caches, named={**named, **more}, new=one, tokens=token)
+
+        def take(carry: Any, column: Any) -> Any:
+            k, caches, last = carry
+            logits, caches = step(position + k, caches, *column)
+            if not last_only:
+                return (k + 1, caches, last), logits[:, 0]
+            is_last = (k == new - 1).reshape(-1, *[1] * (logits.ndim - 1))
+            return (k + 1, caches, jnp.where(is_last, logits, last)), None
+
+        columns = tokens.T[:, :, None], of_tokens
+        logits, _ = jax.eval_shape(step, position, caches, *jax.tree.map(lambda x: x[0], columns))
+        none = jnp.zeros(logits.shape if last_only else (), logits.dtype)
+        (_, caches, last), every = jax.lax.scan(take, (jnp.int32(0), caches, none), columns)
+        return last if last_only else jnp.moveaxis(every, 0, 1), caches
+
+    @property
+    def of_tokens(self) -> set[str]:
+        """The names of further inputs with an entry for each token, (B, n, …)."""
+        return {v.name for v in self.rows.others if v.shape and v.shape[:2] == (self.rows.tokens.shape or ())[:2]}
+
+    def batch_axis(self, value: Value) -> int | None:
+        """Returns 0 for an input with a row for each row of the tokens, else None."""
+        batch, *others = self.rows.tokens.shape or (None,)
+        first = value.shape[0] if value.shape else None
+        return None if not value.shape or isinstance(first, int) or (first in others and first != batch) else 0

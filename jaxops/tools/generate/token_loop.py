@@ -1,0 +1,108 @@
+"""The compiled loop that writes tokens until all rows have ended."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.tools.generate.decoder import Decoder, Params
+from jaxops.tools.generate.decoder_state import DecoderState
+from jaxops.tools.generate.sampling import Numbers, Sampling, log_probabilities, next_tokens
+
+
+class Request(NamedTuple):
+    """What rows (R,) ask for. keys: (R,), or None. limits: (R,), how many tokens a row may get. stop: (S,), the tokens
+    that end a row. pad: the token that follows them."""
+
+    keys: Any
+    limits: jax.Array
+    stop: jax.Array
+    pad: jax.Array
+    numbers: Numbers
+
+
+class Written(NamedTuple):
+    """The tokens so far.
+
+    found: how many columns they are. tokens, log_probabilities: (R, n). lengths: (R,), how many of these are the row's
+    own. ended: (R,). last: (R,), the tokens to go on with. seen: (R, V), True for tokens of a row; (R, 0) if nothing
+    asks for it.
+    """
+
+    found: jax.Array
+    tokens: jax.Array
+    log_probabilities: jax.Array
+    lengths: jax.Array
+    ended: jax.Array
+    last: jax.Array
+    seen: jax.Array
+
+
+class TokenLoop:
+    """The two programs behind a prompt, for a decoder: `first` writes a token, and `more` goes on."""
+
+    def __init__(self, step: Decoder) -> None:
+        self.step = step
+
+    @functools.cached_property
+    def first(self) -> Any:
+        """(sampling, room, request, logits, seen) → Written, with room for so many tokens."""
+        return jax.jit(_first, static_argnums=(0, 1))
+
+    @functools.cached_property
+    def more(self) -> Any:
+        """(sampling, params, named, request, until, state, written) → (state, written), both updated in place.
+
+        It ends when all rows have, or at `until` tokens.
+        """
+        return jax.jit(self._more, static_argnums=0, donate_argnums=(5, 6))
+
+    def _more(
+        self,
+        sampling: Sampling,
+        params: Params,
+        named: Mapping[str, Any],
+        request: Request,
+        until: jax.Array,
+        state: DecoderState,
+        written: Written,
+    ) -> tuple[DecoderState, Written]:
+        def goes_on(carry: tuple[DecoderState, Written]) -> jax.Array:
+            return (carry[1].found < until) & ~carry[1].ended.all()
+
+        def write(carry: tuple[DecoderState, Written]) -> tuple[DecoderState, Written]:
+            state, written = carry
+            state, logits = self.step(params, state, written.last, **named)
+            return state, _next(sampling, request, logits, written)
+
+        return jax.lax.while_loop(goes_on, write, (state, written))
+
+
+def _first(sampling: Sampling, room: int, request: Request, logits: jax.Array, seen: jax.Array) -> Written:
+    rows = logits.shape[0]
+    none = jnp.zeros(rows, np.int32)
+    tokens = jnp.full((rows, room), request.pad, np.int32)
+    is_none = jnp.zeros(rows, bool)
+    start = Written(jnp.int32(0), tokens, jnp.zeros((rows, room), np.float32), none, is_none, none, seen)
+    return _next(sampling, request, logits, start)
+
+
+def _next(sampling: Sampling, request: Request, logits: jax.Array, written: Written) -> Written:
+    """Adds a token to each row that has not ended."""
+    count, goes_on = written.found, ~written.ended
+    keys = request.keys if request.keys is None else jax.vmap(jax.random.fold_in, (0, None))(request.keys, count)
+    token = next_tokens(logits, written.seen, keys, sampling, request.numbers)
+    logarithms = jnp.where(goes_on, log_probabilities(logits, token), 0.0)
+    rows = jnp.arange(token.size, dtype=np.int32)
+    return Written(
+        count + 1,
+        written.tokens.at[:, count].set(jnp.where(goes_on, token, request.pad)),
+        written.log_probabilities.at[:, count].set(logarithms),
+        written.lengths + goes_on.astype(np.int32),
+        written.ended | (token[:, None] == request.stop[None]).any(1) | (count + 1 >= request.limits),
+        jnp.where(goes_on, token, written.last),
+        written.seen.at[rows, token].set(True) if sampling.penalizes else written.seen,
+    )

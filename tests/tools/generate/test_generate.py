@@ -1,0 +1,226 @@
+"""Prompts of different lengths in one call give what each gives alone, and what a loop of single steps gives."""
+
+import pickle
+
+import jax
+import numpy as np
+import pytest
+from decoder_graphs import in_place, no_mask, tokens_before_heads
+from decoders import MODELS
+from language_models import language_model
+
+import jaxops.onnx
+from jaxops.errors import ArgumentError, BoundsError, DTypeError, ShapeError, SignatureError, UnsupportedError
+
+PROMPTS = [[7], [1, 2, 3, 4, 9], [5, 6, 8], [30, 2, 11, 4, 5, 6, 7, 8, 9]]
+FILES = {
+    "a language model": language_model,
+    "4 bits": lambda: language_model(four_bits=True),
+    "float16": lambda: language_model(half=True),
+    "sliding windows": lambda: language_model((4, 0)),
+    "gpt2, TorchScript": lambda: MODELS / "gpt2.script.onnx",
+    "llama, dynamo": lambda: MODELS / "llama.dynamo.onnx",
+    "neither mask nor lengths": no_mask,
+    "written in place": lambda: in_place("M"),
+}
+
+
+def alone(model, prompts, count, length=16):
+    """The likeliest tokens of each prompt, by single steps, and the logarithms of their probabilities."""
+    step = jaxops.onnx.decoder(model, length=length)
+    for prompt in prompts:
+        state, logits, tokens, logs = step.init(), None, [], []
+        for token in prompt:
+            state, logits = step(model.params, state, np.array([token]))
+        for _ in range(count):
+            logs.append(jax.nn.log_softmax(np.float32(logits[0])).max())
+            tokens.append(int(logits[0].argmax()))
+            state, logits = step(model.params, state, np.array(tokens[-1:]))
+        yield tokens, np.array(logs)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_rows_are_those_of_each_prompt_alone(name):
+    model = jaxops.onnx.load(FILES[name]())
+    found = jaxops.onnx.generate(model, PROMPTS, max_tokens=7)
+    assert found.tokens.shape == found.log_probabilities.shape == (4, 1, 7)
+    assert found.lengths.tolist() == [[7]] * 4
+    for row, (tokens, logs) in enumerate(alone(model, PROMPTS, 7)):
+        tolerance = 3e-3 if name == "float16" else 1e-4
+        np.testing.assert_allclose(found.log_probabilities[row, 0], logs, rtol=0, atol=tolerance)
+        assert found.tokens[row, 0].tolist() == tokens
+
+
+@pytest.fixture(scope="module")
+def model():
+    return jaxops.onnx.load(language_model())
+
+
+DRAWN = {"top_k": 20, "temperature": 2.0, "key": jax.random.key(3)}
+
+
+def test_the_key_alone_decides(model):
+    """Equal arguments give equal samples; neither other samples, nor the size of the batch changes them."""
+    found = jaxops.onnx.generate(model, PROMPTS, max_tokens=9, samples=3, **DRAWN)
+    again = jaxops.onnx.generate(model, PROMPTS, max_tokens=9, samples=3, **DRAWN)
+    jax.tree.map(np.testing.assert_array_equal, found, again)
+    fewer = jaxops.onnx.generate(model, PROMPTS[:2], max_tokens=5, samples=2, **DRAWN)
+    np.testing.assert_array_equal(fewer.tokens, found.tokens[:2, :2, :5])
+    assert len({tuple(row) for row in found.tokens.reshape(-1, 9).tolist()}) == 12
+    other = jaxops.onnx.generate(model, PROMPTS, max_tokens=9, samples=3, **DRAWN | {"key": jax.random.key(4)})
+    assert (other.tokens != found.tokens).mean() > 0.5
+
+
+def test_a_prompt_with_its_own_key(model):
+    keys = jax.random.split(jax.random.key(5), 4)
+    found = jaxops.onnx.generate(model, PROMPTS, max_tokens=6, **DRAWN | {"key": keys})
+    for row in (0, 2):
+        one = jaxops.onnx.generate(model, PROMPTS[row : row + 1], max_tokens=6, **DRAWN | {"key": keys[row : row + 1]})
+        np.testing.assert_array_equal(one.tokens[0], found.tokens[row])
+    raw = jaxops.onnx.generate(model, PROMPTS, max_tokens=6, **DRAWN | {"key": jax.random.key_data(keys)})
+    np.testing.assert_array_equal(raw.tokens, found.tokens)
+    with pytest.raises(ShapeError, match=r"generate: `key` has shape \(4,\); give one key, or one for each of 2"):
+        jaxops.onnx.generate(model, PROMPTS[:2], max_tokens=6, **DRAWN | {"key": keys})
+
+
+def test_rows_end(model):
+    """A row ends with a token of `stop`, which is its last; then comes padding with a logarithm of 0."""
+    free = jaxops.onnx.generate(model, PROMPTS, max_tokens=12, repetition_penalty=3.0)
+    stop = [int(free.tokens[0, 0, 3]), int(free.tokens[1, 0, 6])]
+    found = jaxops.onnx.generate(model, PROMPTS, max_tokens=12, repetition_penalty=3.0, stop=stop)
+    for row in range(4):
+        tokens, expected = found.tokens[row, 0].tolist(), free.tokens[row, 0].tolist()
+        length = next((k + 1 for k, token in enumerate(expected) if token in stop), 12)
+        assert found.lengths[row, 0] == length
+        assert tokens == expected[:length] + [0] * (12 - length)
+        assert not found.log_probabilities[row, 0, length:].any()
+    assert min(found.lengths.ravel()) < 12
+
+
+def test_repetitions(model):
+    """A large penalty excludes what a row and its prompt have, by single steps of the same definition."""
+    found = jaxops.onnx.generate(model, PROMPTS, max_tokens=6, repetition_penalty=5.0)
+    step = jaxops.onnx.decoder(model, length=32)
+    prompt = PROMPTS[3]
+    state, logits = step(model.params, step.init(), np.array([prompt]), last_only=True)
+    row = list(prompt)
+    for k in range(6):
+        scores = np.array(logits[0])
+        for token in set(row):
+            scores[token] = scores[token] / 5.0 if scores[token] > 0 else scores[token] * 5.0
+        row.append(int(scores.argmax()))
+        assert found.tokens[3, 0, k] == row[-1]
+        state, logits = step(model.params, state, np.array(row[-1:]))
+
+
+@pytest.mark.parametrize("count", [1, 8, 20])
+def test_a_stream(model, count):
+    whole = jaxops.onnx.generate(model, PROMPTS, max_tokens=count, samples=2, **DRAWN)
+    parts = list(jaxops.onnx.generate(model, PROMPTS, max_tokens=count, samples=2, stream=True, **DRAWN))
+    assert [part.tokens.shape[-1] for part in parts] == [min(8, count - k) for k in range(0, count, 8)]
+    np.testing.assert_array_equal(np.concatenate([part.tokens for part in parts], -1), whole.tokens)
+    np.testing.assert_array_equal(sum(part.lengths for part in parts), whole.lengths)
+    logs = np.concatenate([part.log_probabilities for part in parts], -1)
+    np.testing.assert_allclose(logs, whole.log_probabilities, rtol=1e-5, atol=1e-6)
+
+
+def test_a_stream_ends_with_its_rows(model):
+    first = jaxops.onnx.generate(model, PROMPTS[:1], max_tokens=3)
+    parts = list(jaxops.onnx.generate(model, PROMPTS[:1], max_tokens=40, stop=first.tokens[0, 0, 2:3], stream=True))
+    assert len(parts) == 1
+    assert parts[0].lengths.max() <= 3
+
+
+def test_programs_are_kept(model):
+    """Other prompts, lengths and numbers take the programs that there are; a pickled model has none."""
+    loaded = jaxops.onnx.load(language_model())
+
+    def call(prompts, count, **options):
+        return jaxops.onnx.generate(loaded, prompts, max_tokens=count, **options)
+
+    call([[1, 2, 3], [4]], 5, temperature=0.7, key=jax.random.key(0))
+    (loop,) = loaded.programs["generate"]._loops.values()
+    sizes = [f._cache_size() for f in (loop.step._compiled, loop.first, loop.more)]
+    for prompts, count, temperature in (([[1], [2, 3, 4, 5, 6]], 9, 1.1), ([[9] * 12, [8] * 3], 4, 0.2)):
+        call(prompts, count, temperature=temperature, key=jax.random.key(1))
+    assert list(loaded.programs["generate"]._loops.values()) == [loop]
+    assert [f._cache_size() for f in (loop.step._compiled, loop.first, loop.more)] == sizes
+    copy = pickle.loads(pickle.dumps(loaded))
+    assert not copy.programs
+    assert not loaded.with_params(loaded.params).programs
+
+
+def test_other_parameters(model):
+    """They count at each call, also those of a dictionary that was changed."""
+    params = {name: 1.1 * x if x.ndim > 1 else x for name, x in model.params.items()}
+    other = jaxops.onnx.generate(model.with_params(params), PROMPTS, max_tokens=6)
+    np.testing.assert_array_equal(
+        jaxops.onnx.generate(model, PROMPTS, max_tokens=6, params=params).tokens, other.tokens
+    )
+    own = jaxops.onnx.generate(model, PROMPTS, max_tokens=6)
+    assert (own.tokens != other.tokens).any()
+    params |= model.params
+    np.testing.assert_array_equal(jaxops.onnx.generate(model, PROMPTS, max_tokens=6, params=params).tokens, own.tokens)
+
+
+def test_the_last_position_of_the_file():
+    """A table of 64 positions serves 64 tokens, but no more, whatever sizes programs are rounded to."""
+    model = jaxops.onnx.load(tokens_before_heads())
+    prompt = np.arange(40) % 30
+    found = jaxops.onnx.generate(model, [prompt], max_tokens=24)
+    ((expected, _),) = alone(model, [prompt], 24, length=64)
+    assert found.tokens[0, 0].tolist() == expected
+    with pytest.raises(ShapeError, match="the last of 65 tokens reads row 64 of a table of 64"):
+        jaxops.onnx.generate(model, [prompt], max_tokens=25)
+
+
+def fixed_batch(graph):
+    proto = graph()
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = 2
+    return jaxops.onnx.load(proto)
+
+
+def test_a_batch_that_the_file_fixes():
+    model = fixed_batch(tokens_before_heads)
+    free = jaxops.onnx.load(tokens_before_heads())
+    prompts = [[1, 2, 3], [4, 5, 6]]
+    found = jaxops.onnx.generate(model, prompts, max_tokens=4)
+    np.testing.assert_array_equal(found.tokens, jaxops.onnx.generate(free, prompts, max_tokens=4).tokens)
+    with pytest.raises(
+        UnsupportedError, match=r"fixes its batch \(input_ids.*\), so prompts have equal lengths.* 1, 3"
+    ):
+        jaxops.onnx.generate(model, [[1, 2, 3], [4]], max_tokens=4)
+    with pytest.raises(UnsupportedError, match="samples: the model fixes its batch"):
+        jaxops.onnx.generate(model, prompts, max_tokens=4, samples=2, key=jax.random.key(0))
+
+
+WRONG = {
+    "no prompts": (ShapeError, "`prompts` is .*must be a list of prompts", {"prompts": []}),
+    "a text": (ShapeError, "`prompts` is 'hello'", {"prompts": "hello"}),
+    "texts": (DTypeError, "prompt 0 is 'hello'; it must be a list of integers", {"prompts": ["hello"]}),
+    "one prompt": (ShapeError, r"prompt 0 is 1, no list; a batch of one prompt is", {"prompts": [1, 2, 3]}),
+    "an empty prompt": (ShapeError, "prompt 1 is empty", {"prompts": [[1], []]}),
+    "floats": (DTypeError, r"prompt 0 is \[1.5\]", {"prompts": [[1.5]]}),
+    "unknown token": (BoundsError, "prompt 1 has the token 48, .* has the tokens 0 to 47", {"prompts": [[1], [48]]}),
+    "negative token": (BoundsError, "prompt 0 has the token -1", {"prompts": [[-1]]}),
+    "stop": (BoundsError, "`stop` has the token 50", {"stop": [50]}),
+    "no key": (SignatureError, "`top_k` asks for drawn tokens, which need a key", {"top_k": 3}),
+    "no key for samples": (SignatureError, "`samples` asks for drawn tokens", {"samples": 2}),
+    "temperature": (ArgumentError, "`temperature` is -1; it must be a number, at least 0", {"temperature": -1}),
+    "nan": (ArgumentError, "`temperature` is nan", {"temperature": float("nan")}),
+    "top_p": (ArgumentError, "`top_p` is 1.5; it must be a number, from 0 to 1", {"top_p": 1.5}),
+    "penalty": (ArgumentError, "`repetition_penalty` is 0; 1 changes nothing", {"repetition_penalty": 0}),
+    "max_tokens": (ArgumentError, "`max_tokens` is 0", {"max_tokens": 0}),
+    "no max_tokens": (SignatureError, "`max_tokens` is missing", {"max_tokens": None}),
+    "mask": (SignatureError, "'attention_mask' is made from the prompts", {"attention_mask": np.ones((1, 1))}),
+    "unknown input": (SignatureError, "unknown input 'pixels'; the inputs are input_ids", {"pixels": 1}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_errors(model, name):
+    kind, text, options = WRONG[name]
+    given = {"prompts": [[1, 2]], "max_tokens": 3} | options
+    with pytest.raises(kind, match=f"generate: {text}"):
+        jaxops.onnx.generate(model, **given)

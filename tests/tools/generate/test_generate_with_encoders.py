@@ -1,0 +1,77 @@
+"""`generate` with the decoder of an encoder–decoder, whose further inputs are given by name; and with variables."""
+
+import jax
+import numpy as np
+import pytest
+from decoders import MODELS
+
+import jaxops.onnx
+import jaxops.openvino
+from jaxops.errors import ShapeError, SignatureError, UnsupportedError
+
+
+@pytest.fixture(scope="module")
+def model():
+    return jaxops.onnx.load(MODELS / "t5_decoder.script.onnx")
+
+
+@pytest.fixture(scope="module")
+def given(model):
+    """What an encoder gives for three texts: its keys and values, and its mask."""
+    rng, found = np.random.default_rng(0), {}
+    for value in model.inputs:
+        shape = value.shape
+        if ".encoder." in value.name:
+            found[value.name] = rng.normal(size=(3, shape[1], 6, shape[3])).astype(np.float32)
+    return found | {"encoder_attention_mask": np.array([[1] * 6, [1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 0]])}
+
+
+PROMPTS = [[0], [0, 9, 4], [0]]
+
+
+def test_rows_of_named_inputs_follow_the_prompts(model, given):
+    found = jaxops.onnx.generate(model, PROMPTS, max_tokens=5, **given)
+    step = jaxops.onnx.decoder(model, length=16)
+    for row, prompt in enumerate(PROMPTS):
+        one = {name: x[row : row + 1] for name, x in given.items()}
+        state, logits = step.init(), None
+        tokens, logs = [], []
+        for token in prompt:
+            state, logits = step(model.params, state, np.array([token]), **one)
+        for _ in range(5):
+            logs.append(float(jax.nn.log_softmax(logits[0]).max()))
+            tokens.append(int(logits[0].argmax()))
+            state, logits = step(model.params, state, np.array(tokens[-1:]), **one)
+        np.testing.assert_allclose(found.log_probabilities[row, 0], logs, rtol=0, atol=1e-4)
+        assert found.tokens[row, 0].tolist() == tokens
+
+
+def test_samples_of_named_inputs(model, given):
+    """Each sample of a prompt sees the prompt's row."""
+    options = {"max_tokens": 5, "key": jax.random.key(0), "temperature": 1e-4}  # the likeliest, but by the way of draws
+    found = jaxops.onnx.generate(model, [[0]] * 3, samples=2, **options, **given)
+    expected = jaxops.onnx.generate(model, [[0]] * 3, max_tokens=5, **given)
+    np.testing.assert_array_equal(found.tokens, np.repeat(expected.tokens, 2, axis=1))
+    np.testing.assert_allclose(
+        found.log_probabilities, np.repeat(expected.log_probabilities, 2, axis=1), rtol=0, atol=1e-4
+    )
+
+
+def test_errors(model, given):
+    with pytest.raises(ShapeError, match=r"generate: 'encoder_attention_mask' is .*; it must have a row for each of 2"):
+        jaxops.onnx.generate(model, PROMPTS[:2], max_tokens=2, encoder_attention_mask=given["encoder_attention_mask"])
+    with pytest.raises(SignatureError, match=r"generate: input '.*' is missing(.|\n)*give it by name"):
+        jaxops.onnx.generate(model, PROMPTS, max_tokens=2)
+
+
+def test_caches_in_variables():
+    model = jaxops.openvino.load("notebooks/tiny_decoder.xml")
+    prompt = [3, 1, 4]
+    found = jaxops.openvino.generate(model, [prompt], max_tokens=6)
+    step = jaxops.openvino.decoder(model, length=16)
+    state, logits = step(model.params, step.init(), np.array([prompt]), last_only=True)
+    for k in range(6):
+        assert found.tokens[0, 0, k] == logits[0].argmax()
+        state, logits = step(model.params, state, logits.argmax(-1))
+    with pytest.raises(UnsupportedError, match=r"fixes its batch \(tokens.*\), but there are 2 prompts; give 1 prompt"):
+        jaxops.openvino.generate(model, [prompt, [7]], max_tokens=6)
