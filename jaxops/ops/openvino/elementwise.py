@@ -13,9 +13,9 @@ from jax import lax
 from jaxops.attributes import element_type, flag, one_of
 from jaxops.dtypes import accumulation_type, as_traced, canonical, floating, floats_of_one_type, is_float, type_name
 from jaxops.errors import DTypeError, ShapeError, describe
-from jaxops.ops.common.elementwise import broadcast_to
+from jaxops.ops.common.elementwise import broadcast_reduce, broadcast_to
 from jaxops.ops.common.result_sizes import assert_sizes
-from jaxops.ops.math.arithmetic import mul, sub
+from jaxops.ops.math.arithmetic import arithmetic_operands
 from jaxops.ops.quantization.straight_through_estimator import rounded
 from jaxops.shapes.arithmetic import must_agree
 from jaxops.shapes.math.broadcasting import broadcast
@@ -126,8 +126,8 @@ def squared_difference(a: A, b: A) -> A:
     >>> squared_difference(jnp.array([1.0, 5.0]), jnp.array([3.0])).tolist()
     [4.0, 4.0]
     """
-    difference = sub(a, b)
-    return mul(difference, difference)
+    difference = broadcast_reduce(arithmetic_operands((a, b)), np.subtract, lax.sub)
+    return broadcast_reduce((difference, difference), np.multiply, lax.mul)
 
 
 @operator(kind="form")
