@@ -354,8 +354,8 @@ class Model(StateMethods, Inspection):
         The program also has the limits of the model, and raises an error when it is called with other sizes: `s <= 512`
         for a table of 512 positions, `total == past + s`, or `s >= 2` if the model asks whether a size is 1. A size
         that the model fixes, such as the batch of a state, becomes a number. A Reshape of (b, k) to (-1, 4) asks for a
-        multiple of 4 as b, even if k is one; for all b and k whose product is a multiple of 4, write
-        `{"b": "b, mod(b*k, 4) == 0"}`. The logger "jaxops" says which sizes become numbers or multiples (INFO).
+        b*k that is a multiple of 4, or, if JAX cannot trace the model with that, for a multiple of 4 as b. The logger
+        "jaxops" says which sizes become numbers or multiples (INFO).
         platforms: such as ("cpu", "cuda"); by default JAX's default backend.
         Raises ArgumentError for an unknown size or platform; SizeError, which names the node and a size to fix, if one
         program cannot serve all sizes, or if the file gives one name to two sizes; StaticError for an input that must
