@@ -196,8 +196,8 @@ def test_an_open_size_names_the_way_out_of_where_the_user_is(ask, options, inste
 
 def test_a_value_that_must_be_known_names_the_way_out_of_where_the_user_is():
     running = model(
-        "m (float[n] x) => (float[k] y) { s = Shape(x) z = Constant <value_int = 0> () e = Expand(s, s) c = CumSum(e, z) "
-        "m = Constant <value_ints = [-1]> () last = Gather(c, m) y = ConstantOfShape(last) }"
+        "m (float[n] x) => (float[k] y) { s = Shape(x) z = Constant <value_int = 0> () e = Expand(s, s) "
+        "c = CumSum(e, z) m = Constant <value_ints = [-1]> () last = Gather(c, m) y = ConstantOfShape(last) }"
     )
     with pytest.raises(StaticError, match="hint    call the model without exporting it: model"):
         load(running).export()
