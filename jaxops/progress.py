@@ -83,8 +83,12 @@ class _Work:
         self._outer = _CURRENT.get()
         self.display = _Display(self._prompts) if self._outer is None else self._outer.display
         self._text, self._begin, self._token = self.display.text, time.monotonic(), _CURRENT.set(self)
-        if self._begun:
-            step()
+        try:
+            if self._begun:
+                step()
+        except BaseException as error:  # Ctrl-C, say: `with` leaves a block only that it has entered
+            self.__exit__(type(error))
+            raise
 
     def __exit__(self, kind: object, *_: object) -> None:
         if self._begun and kind is None:

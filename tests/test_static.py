@@ -237,3 +237,17 @@ def test_no_program_is_compiled_to_see_whether_arrays_are_traced(monkeypatch, ca
         assert not static.tracing()
     assert not [record for record in caplog.records if "ompil" in record.getMessage()]
     assert jax.make_jaxpr(lambda x: x if static.tracing() else 1 / 0)(1.0)
+
+
+def test_once():
+    class Counted:
+        calls = 0
+
+        @static.once
+        def value(self):
+            self.calls += 1
+            return [self.calls]
+
+    counted = Counted()
+    assert counted.value is counted.value
+    assert (counted.calls, counted.value, Counted().value) == (1, [1], [1])

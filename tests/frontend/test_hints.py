@@ -205,3 +205,11 @@ def test_a_value_that_must_be_known_names_the_way_out_of_where_the_user_is():
         load(running, buckets={"n": 8})(X[0])
     assert load(running)(X[0]).shape == (9,)
     assert jax.jit(load(running))(X[0]).shape == (9,)
+
+
+def test_an_input_that_must_be_known_may_not_be_an_argument():
+    net = load(model("m (float[n] x, int64[2] shape) => (float[q, r] y) { y = Reshape(x, shape) }"))
+    shape = np.array([3, -1])
+    with pytest.raises(StaticError, match=r"a NumPy array, which may not be an argument of jax\.jit"):
+        jax.jit(net)(X[0], shape)
+    assert jax.jit(lambda x: net(x, shape))(X[0]).shape == (3, 1)
