@@ -186,9 +186,7 @@ def test_an_open_size_names_the_way_out_of_where_the_user_is(ask, options, inste
     found = model("m (float[n] x) => (int64[1, k] y) { y = NonZero(x) }")
     with pytest.raises(UnboundedError) as caught:
         ask(load(found, **options))
-    notes = "\n".join(caught.value.__notes__)
     assert f"hint    {instead}, or load(path, bounds={{'y': n}})" in str(caught.value)
-    assert "fix one" not in notes  # a size of the input does not decide it
     assert load(found)(X[0]).tolist() == [[0, 1, 2]]
     if "outside" not in instead:
         ask(load(found, bounds={"y": 4}, **options))

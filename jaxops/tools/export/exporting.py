@@ -15,7 +15,6 @@ from jaxops.errors import (
     SizeError,
     StaticError,
     TooLargeError,
-    UnboundedError,
     UnsupportedError,
     symbols_in,
 )
@@ -116,7 +115,7 @@ def export(
                 (name for name, text in meanings.items() if not text.isdigit()),
                 key=lambda name: meanings[name] not in limits.asked,
             )
-            if symbolic and not first and not isinstance(error, UnboundedError):
+            if symbolic and not first:
                 example = f"sizes={ {symbolic[0]: 128} }"
                 error.add_note(
                     f"in an export; if it follows from the symbolic {', '.join(symbolic)}, fix one: {example}"
