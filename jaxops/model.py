@@ -28,14 +28,16 @@ from jaxops.runtime.specialized_pair import Pair
 from jaxops.runtime.stateful_function import StateMethods
 from jaxops.runtime.x64 import portable, restored, under_its_x64
 from jaxops.signature_errors import explained
-from jaxops.tools.convert.astype import Keep, narrowed
+from jaxops.tools.adapters.adapter_methods import AdapterMethods
+from jaxops.tools.adapters.merging import Adapting
+from jaxops.tools.convert.astype import Keep, converted
 from jaxops.tools.convert.sharding_rules import Rule, shardings
 from jaxops.tools.export.exporting import export
 from jaxops.tools.inspect.inspection import Inspection
 from jaxops.tools.python.source import to_python
 
 
-class Model(StateMethods, Inspection):
+class Model(StateMethods, AdapterMethods, Inspection):
     """A model as a pure JAX function, as `jaxops.onnx.load` and `jaxops.openvino.load` return it.
 
     `model.apply(params, *inputs, **named)` is the pure function, to be jitted, differentiated, vmapped or exported.
@@ -74,12 +76,14 @@ class Model(StateMethods, Inspection):
         static: Choice | None = None,
         trainable: Choice | None = None,
         names: str = "file",
+        adapting: Adapting | None = None,
         sharding: Rule | None = None,
         x64: bool | Callable[[Graph, Mapping[str, Tensor], Mapping[str, bool]], bool] = False,
     ) -> None:
         """description: a line about the file. runner: runs the graph. origin: the file that the model was read from.
         x64: True or False, or a function that decides it from the prepared graph, the parameters, and which inputs are
-        static. All other arguments are those of `load`.
+        static. adapting: adds adapters to the prepared graph and its parameters. All other arguments are those of
+        `load`.
         """
         if not isinstance(names, str) or names not in ("file", "module"):
             raise ArgumentError(f"`names` is {names!r}; it must be 'file' or 'module'")
@@ -92,6 +96,9 @@ class Model(StateMethods, Inspection):
         if self._by_path:
             paths = self._named.names
             self.graph, self._constants = renamed(self.graph, paths), self._constants.renamed(paths)
+        self._file_graph = self.graph
+        if adapting is not None:
+            self.graph, self._constants = adapting(self.graph, self._constants)
         self._tensors = self._constants.tensors
         self._written = {name: tensor.dtype for name, tensor in self._tensors.items()}
         self._shardings = {} if sharding is None else shardings(self._tensors, self._key_paths, sharding)
@@ -136,9 +143,10 @@ class Model(StateMethods, Inspection):
     def trainable(self) -> dict[str, bool]:
         """The keys of `params`, each with True if training should change the parameter.
 
-        The value is False for running statistics, masks, tables that nodes generate, tables of rotary embeddings, and
-        integers, which `jax.grad` refuses: differentiate by the parameters with True, and pass the rest as another
-        argument. `optax.masked` and `equinox.partition` take this dictionary.
+        The value is False for running statistics, masks, tables that nodes generate, tables of rotary embeddings, all
+        but the adapters of a model that has some, and integers, which `jax.grad` refuses: differentiate by the
+        parameters with True, and pass the rest as another argument. `optax.masked` and `equinox.partition` take this
+        dictionary.
 
         >>> import jaxops.onnx
         >>> model = jaxops.onnx.load("notebooks/digits.onnx", trainable={"hidden.weight": False})
@@ -161,8 +169,9 @@ class Model(StateMethods, Inspection):
         params: a dictionary like `model.params`. inputs, named: JAX arrays, NumPy arrays or numbers, with the shapes
         and types of `model.inputs`: in this order, by name, or as one dictionary. An input that is marked `static`
         there must be a NumPy value or a number. rng: a `jax.random` key, for models with random operators. outputs: the
-        names of tensors to return in place of the model's outputs; any tensor of the graph can be named. Returns one
-        output as an array, several as a namedtuple.
+        names of tensors to return in place of the model's outputs; any tensor of the graph can be named, or a module,
+        such as "encoder.layer.0", for what it returns. Returns one output as an array, several as a namedtuple, and all
+        tensors, `outputs="*"`, as a dictionary.
 
         If the size of a result depends on data, the model runs as several compiled pieces; `print(model)` shows the
         nodes between them. Inside a transformation no data can be read, so such a model needs the `bounds` of `load`.
@@ -254,14 +263,14 @@ class Model(StateMethods, Inspection):
         """Writes the model's file again, with other weights. Other runtimes compute the same results from it.
 
         params: as `model.params`, which is the default. Each weight goes to its place in the file, in the type of the
-        file, also after `astype`. Weights of more than 2 GB, and weights that were in a file beside the model, go to a
-        second file, `NAME.onnx.<digest>.data`. An existing model is replaced at once, by renaming, and the data that
-        `save` wrote for it are removed after that. Only the two files of an OpenVINO IR, whose names are fixed, are
-        replaced one after the other. Links are followed, and permissions stay.
+        file, also after `astype`; adapters are merged into weights. Weights of more than 2 GB, and weights that were in
+        a file beside the model, go to a second file, `NAME.onnx.<digest>.data`. An existing model is replaced at once,
+        by renaming, and the data that `save` wrote for it are removed after that. Only the two files of an OpenVINO IR,
+        whose names are fixed, are replaced one after the other. Links are followed, and permissions stay.
         Raises SignatureError for a missing or unknown parameter, ShapeError and DTypeError for one that does not fit,
-        UnsupportedError for a model that was not loaded from a file, PathError for a folder that does not exist and for
-        a path where something other than a file is, and ArgumentError for an OpenVINO IR whose path does not end in
-        .xml.
+        UnsupportedError for a model that was not loaded from a file, and for an adapter of a weight of integers,
+        PathError for a folder that does not exist and for a path where something other than a file is, and
+        ArgumentError for an OpenVINO IR whose path does not end in .xml.
 
         >>> import tempfile, jaxops.onnx
         >>> model = jaxops.onnx.load("notebooks/digits.onnx")
@@ -276,7 +285,7 @@ class Model(StateMethods, Inspection):
             raise UnsupportedError("save: the model was not loaded from a file, so there is no file to write again")
         if not (folder := Path(path).absolute().parent).is_dir():
             raise PathError(f"save: there is no folder '{folder}'; make it first")
-        self._origin.save(path, self.graph, self._own_or("save", params), self._written, self.params)
+        self._write(self._origin, path, self._own_or("save", params))
 
     @explained
     @under_its_x64
@@ -308,11 +317,14 @@ class Model(StateMethods, Inspection):
     @explained
     @under_its_x64
     def astype(self, dtype: Any, *, keep: Keep | None = None) -> "Model":
-        """Returns the model in bfloat16 or float16: floating-point parameters, inputs and outputs have that type.
+        """Returns the model in another type, which floating-point parameters, inputs and outputs have.
 
+        dtype: bfloat16, float16 or float64. A model in float64 runs as with `x64=True`, and has float64 where the file
+        asks for float32, as in a Cast.
         keep: a function of a node's label and the name of its operator, which returns True for nodes that compute in
-        float32. The default keeps normalizations (also those that are spelled out in several nodes), softmax, losses
-        and means. Casts are inserted around these nodes. Finite numbers out of the type's range are clamped to it.
+        float32, if the type is narrower. The default keeps normalizations (also those that are spelled out in
+        several nodes), softmax, losses and means. Casts are inserted around these nodes. Finite numbers out of the
+        type's range are clamped to it.
         Raises ArgumentError for another type.
 
         >>> import jax.numpy as jnp, numpy as np, jaxops.onnx
@@ -320,14 +332,14 @@ class Model(StateMethods, Inspection):
         >>> model(np.load("notebooks/seven.npy").astype(jnp.bfloat16)).dtype
         dtype(bfloat16)
         """
-        narrow = narrowed(self.graph, self._formals, self._defaults, self._tensors, self._weights.params, dtype, keep)
+        other = converted(self.graph, self._formals, self._defaults, self._tensors, self._weights.params, dtype, keep)
         model = again(self)
         model.__dict__.pop("_structure", None)
-        model.graph = narrow.graph
-        model._declare(narrow.inputs, narrow.outputs)
-        model._defaults, model._tensors = narrow.defaults, narrow.tensors
-        model._weights = Weights(narrow.tensors, self._shardings, narrow.params)
-        model._constants = dataclasses.replace(self._constants, tensors=narrow.tensors)
+        model.graph, model.x64 = other.graph, self.x64 or other.dtype.name == "float64"
+        model._declare(other.inputs, other.outputs)
+        model._defaults, model._tensors = other.defaults, other.tensors
+        model._weights = Weights(other.tensors, self._shardings, other.params)
+        model._constants = dataclasses.replace(self._constants, tensors=other.tensors)
         model._function = model._function_by(copy.copy(self._function.runner))
         return model
 
@@ -337,15 +349,21 @@ class Model(StateMethods, Inspection):
     @explained
     @under_its_x64
     def export(
-        self, sizes: Mapping[str, int | str] | None = None, platforms: Sequence[str] | None = None
+        self,
+        sizes: Mapping[str, int | str] | None = None,
+        platforms: Sequence[str] | None = None,
+        *,
+        params: bool = False,
     ) -> jax.export.Exported:
         """Returns the model as a `jax.export.Exported` for many sizes: serialized, it runs without jaxops.
 
         It is a function of `(params, *inputs)` and returns one output as it is, several as a tuple. Its inputs are in
         the order of `model.inputs`, without optional ones; a random key is its last input, if the model draws numbers
         without a seed. `model.params` are its parameters. Only a program that returns strings or dictionaries (ZipMap)
-        needs `import jaxops` before it is deserialized.
+        needs `import jaxops` before it is deserialized. The program takes a flat list of arrays, as a caller in C++
+        gives it: the parameters sorted by name, then the inputs, then the key. Its name is that of the model.
 
+        params: True for a function of `(*inputs)`, whose parameters are constants of the program.
         sizes: name of a size → a number that fixes it, or its name in the program, with limits:
         `{"batch": "b", "sequence": "s <= 512, s >= 2", "total": "past + s"}`. A size that is not listed stays symbolic
         under its own name. A size without a name is named after its input and axis, such as `x_0`. If two inputs have a
@@ -366,7 +384,9 @@ class Model(StateMethods, Inspection):
         >>> exported.out_avals[0].shape
         (b, 10)
         """
-        return export(self.apply, separated(self.graph, self._formals, sizes or ()), self._tensors, sizes, platforms)
+        apply = functools.partial(self.apply, self.params) if params else self.apply
+        inputs, tensors = separated(self.graph, self._formals, sizes or ()), None if params else self._tensors
+        return export(self.graph.name, apply, inputs, tensors, sizes, platforms)
 
 
 register_model(Model)

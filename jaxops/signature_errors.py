@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.attributes import element_type, integer, ints
+from jaxops.call_hints import unfit
 from jaxops.errors import (
     ArgumentError,
     DTypeError,
@@ -78,7 +79,7 @@ def explained(fn: F, *, is_operator: bool = False) -> F:
             with errors_of(name):
                 if _TOO_MANY_AXES.search(str(error)):
                     raise ShapeError(f"an array of more axes than NumPy has: {error}") from error
-                _check_call(fn, args, named, error)
+                _check_call(fn, args, named, error, is_operator)
             raise
         except RuntimeError as error:
             with errors_of(name):
@@ -116,12 +117,16 @@ def _check_axes(operands: Any, error: RuntimeError) -> None:
         ) from error
 
 
-def _check_call(fn: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any], error: Exception) -> None:
+def _check_call(
+    fn: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any], error: Exception, is_operator: bool
+) -> None:
     """Raises an error that names the first argument that violates the signature; returns if all are valid."""
     signature = inspect.signature(fn)
     try:
         arguments = signature.bind(*args, **named).arguments
-    except TypeError as problem:  # too many, too few: Python says it well, but for one that hands its arguments on
+    except TypeError as problem:
+        if is_operator:
+            unfit(fn.__name__, signature, args, named, _check)
         if not str(error).startswith(f"{fn.__name__}() "):
             raise TypeError(f"{fn.__name__}() {problem}") from error
         return

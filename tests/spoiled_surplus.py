@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxops.compiler.padded import interpreter
 from jaxops.compiler.padded.values import Padded
 from jaxops.compiler.primitives import sizes_of, symbolic_axes
-from jaxops.runtime.counted_sizes import run_padded
 
 
 def garbage(dtype: Any, other: Any) -> Any:
@@ -41,15 +41,14 @@ def spoiled(x: Any, sizes: Any, other: Any, capacity: Any) -> Any:
 @contextmanager
 def spoiled_surplus(other: Any) -> Iterator[None]:
     """Overwrites the surplus of every array in programs that are traced inside. other: which garbage."""
-    names = run_padded.__globals__  # those that the runtime reads: pytest may have run the module once more
-    evaluate = names["_evaluate"]
+    evaluate = interpreter._evaluate
 
     def compute(eqn: Any, operands: Any, capacity: Any) -> Any:
         results = evaluate(eqn, operands, capacity)
         return [spoiled(x, sizes_of(v), other, capacity) for x, v in zip(results, eqn.outvars, strict=True)]
 
-    names["_evaluate"] = compute
+    interpreter._evaluate = compute
     try:
         yield
     finally:
-        names["_evaluate"] = evaluate
+        interpreter._evaluate = evaluate

@@ -95,7 +95,7 @@ NAMED = [
     (lambda: M.summary(X, S, depth="a"), DTypeError, "summary: `depth` must be integers, got str"),
     (lambda: M.nest([3]), ArgumentError, r"nest: `params` is \[3\]; it must be a dictionary"),
     (lambda: load(PROTO, static=3), ArgumentError, "load: `static` is 3; it must be Mapping or Collection or Callable"),
-    (lambda: M.astype(np.datetime64), ArgumentError, "astype: .*datetime64.* is not one of bfloat16 and float16"),
+    (lambda: M.astype(np.datetime64), ArgumentError, "astype: .*datetime64.* is not one of bfloat16, float16, float64"),
     (lambda: M(X, S, outputs="y"), SignatureError, "`outputs` is 'y'; give a list of names"),
     (lambda: M.apply(3, X, S), SignatureError, "params is 3; give a dictionary like model.params"),
     (lambda: M(X, S, rng=3), ArgumentError, "apply: `rng` is 3; it must be one random key"),

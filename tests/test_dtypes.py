@@ -146,10 +146,10 @@ def test_unify():
     mixed = dtypes.unify((jnp.array([1]), np.array([2])))
     assert all(isinstance(v, jax.Array) and v.dtype == np.int32 for v in mixed)
     with pytest.raises(
-        DTypeError, match=r"op: operands must have one element type, got int32, float32; convert with jaxops.cast"
+        DTypeError, match=r"^operands must have one element type, got int32, float32; convert with jaxops.cast"
     ):
         dtypes.unify((jnp.array([1]), np.ones(1)))
-    with pytest.raises(DTypeError, match=r"op: .* got a int64, b float64; convert"):
+    with pytest.raises(DTypeError, match=r"^operands .* got a int64, b float64; convert"):
         dtypes.unify((np.array([1]), np.ones(1)), ("a ", "b "))
     with pytest.raises(DTypeError, match="one element type"):
         dtypes.unify((np.array([1]), np.array(["a"])))

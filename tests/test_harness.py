@@ -1,5 +1,7 @@
 """The harness itself: wrong operators must be caught, each by the property that it breaks."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -93,3 +95,11 @@ def test_wrong_transpose(monkeypatch):
         WAYS["differentiated"](
             Case("wrong", lambda x: x if isinstance(x, np.ndarray) else _wrong_transpose(x), (X,), X)
         )
+
+
+def test_modules_without_tests_run_once(request):
+    """Collected as tests, they would run once more: tables would get everything twice, a seed make another model."""
+    ignores = request.config.hook.pytest_ignore_collect
+    for path in Path(__file__).parent.rglob("*.py"):
+        ignored = bool(ignores(collection_path=path, config=request.config))
+        assert ignored != path.name.startswith("test_"), path

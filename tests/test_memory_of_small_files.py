@@ -150,7 +150,7 @@ def test_lists_of_indices_and_tables_are_bounded(op):
 
 TRACED = {
     "adaptive_max_pool": lambda x: jaxops.openvino.opset(8).AdaptiveMaxPool(x, np.array([10**12])),
-    "pooling": lambda x: ops.average_pool(x, kernel_shape=(3,), pads=(10**12, 1), strides=(1,)),
+    "average_pool": lambda x: ops.average_pool(x, kernel_shape=(3,), pads=(10**12, 1), strides=(1,)),
 }
 
 

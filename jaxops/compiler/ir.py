@@ -11,7 +11,7 @@ import jax
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from jaxops.compiler.primitives import xla_metadata
-from jaxops.static import Sizes
+from jaxops.static import Sizes, Tracer
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,6 +19,11 @@ class Constant:
     """An operand that is a constant of the program."""
 
     value: Any
+
+
+def reads_tracers(closed: Any) -> bool:
+    """Returns True if a closed jaxpr has a constant that JAX traces: a caller's function read it from around itself."""
+    return any(isinstance(constant, Tracer) for constant in closed.consts)
 
 
 # The number of a value of the program, or a constant.

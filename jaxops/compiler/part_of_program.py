@@ -12,6 +12,7 @@ from typing import Any, cast
 import jax
 
 from jaxops.compiler import pipeline
+from jaxops.compiler.ir import reads_tracers
 from jaxops.compiler.primitives import PROGRAM
 from jaxops.kernels.target import this_machine
 from jaxops.static import Primitive, ad, batching, enable_x64, is_plainly_traced, jaxpr_as_fun, mlir
@@ -32,7 +33,9 @@ def as_one_operation(fn: Callable[..., Any], *arguments: Any) -> Any:
     leaves = jax.tree.leaves(arguments)
     config = cast(Any, jax.config)
     settings = {"precision": config.jax_default_matmul_precision, "x64": config.jax_enable_x64}
-    results = jaxpr_as_fun(closed)(*leaves) if closed.effects else _PROGRAM.bind(*leaves, jaxpr=closed, **settings)
+    # A constant that JAX traces could be neither differentiated nor lowered inside of the operation.
+    is_open = closed.effects or reads_tracers(closed)
+    results = jaxpr_as_fun(closed)(*leaves) if is_open else _PROGRAM.bind(*leaves, jaxpr=closed, **settings)
     return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from jaxops import memory
 from jaxops.errors import ArgumentError, near
+from jaxops.frontend.adapters import adapting
 from jaxops.frontend.extraction import Extraction
 from jaxops.frontend.needs_x64 import needs_x64
 from jaxops.frontend.options import DEFAULTS, Operators, Options
@@ -95,5 +96,6 @@ def load_model(source: Any, bind: Callable[[Operators, Extraction], BoundModel],
             trainable=chosen["trainable"],
             sharding=chosen["sharding"],
             names=chosen["names"],
+            adapting=None if chosen["adapters"] is None else adapting(chosen["adapters"]),
             x64=needs_x64 if x64 == "auto" else x64,
         )

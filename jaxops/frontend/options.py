@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, cast, get_type_hints
 
+from jaxops.frontend.adapters import Adapters
 from jaxops.graph.parameters import Choice
 from jaxops.model import Model
 from jaxops.signature_errors import explained
@@ -31,6 +32,7 @@ class Options(TypedDict, total=False):
     trainable={"table": False}   Chooses which parameters training changes: see `Model.trainable`.
     tied=False                   Gives each module its own parameter where several read one tensor of the file.
     names="module"               Names parameters by their modules, such as "layer.0.weight", not as in the file.
+    adapters={"*.q_proj": 8}     Adds low-rank adapters (LoRA) of this rank to modules, and trains only these.
     sharding=data_parallel       Places each parameter on the devices of a mesh by a rule: see `jaxops.sharding`.
 
     operators={("my.domain", "MyOp"): fn}  Adds functions for operators that jaxops does not have.
@@ -89,6 +91,16 @@ class Options(TypedDict, total=False):
     names: "file" (the default) or "module", for the paths of `Model.paths`. The options take the file's names in both
     cases.
 
+    adapters: patterns of module paths, in which `*` stands for any characters, each with a rank, or with (rank, alpha);
+    the first pattern that fits a module decides. A product y = x · W of a module becomes
+    y + alpha / rank · x · Aᵀ · Bᵀ, in which alpha is the rank if it is not given. W is a matrix that MatMul or Gemm
+    reads, or a DequantizeLinear before it, or the weight of a MatMulNBits, which stays packed; a fused product, such as
+    `qkv_proj`, counts as one module. `Model.params` gets `<module>.lora_A.weight`, uniform numbers that the name
+    determines, and `<module>.lora_B.weight`, zeros, so the outputs stay the same at first; in `Model.trainable` all
+    other parameters become False, but for those that `trainable` names. A folder in place of the patterns has adapters
+    that `Model.save_adapters` or the package peft saved; `Model.save` merges adapters into weights that are floats. If
+    the file quantizes activations, too, `straight_through=True` lets gradients reach the adapters before them.
+
     sharding: a function of the name, the module path and the shape of a parameter. It returns a PartitionSpec on the
     current mesh (`jax.set_mesh`) or a NamedSharding. `jaxops.sharding` has two such rules, and an example with several
     machines. Parameters are read shard by shard.
@@ -140,6 +152,7 @@ class Options(TypedDict, total=False):
     trainable: Choice | None
     tied: Tied | None
     names: Literal["file", "module"]
+    adapters: Adapters | None
     sharding: Rule | None
     operators: Operators | None
     straight_through: bool

@@ -7,7 +7,7 @@ the operand are read instead.
 """
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxops.errors import SignatureError, near
@@ -26,13 +26,17 @@ class Parts:
         self._found = {graph.output_names: live(graph)}
 
     def with_outputs(self, outputs: Any = None) -> Graph:
-        """Returns the part that computes the outputs. outputs: names of tensors; None for the outputs of the graph.
+        """Returns the part that computes the outputs. outputs: names of tensors or modules; None for the outputs of the
+        graph, "*" for the tensors of all nodes.
 
         Raises SignatureError for a name that the graph does not have.
         """
         if outputs is None:
             return self._found[self._graph.output_names]
-        names = tensor_names("outputs", outputs, self._graph)
+        if outputs == "*":
+            names = tuple(name for node in self._graph.nodes for name in node.outputs if name)
+        else:
+            names = tensor_names("outputs", outputs, self._graph)
         if names not in self._found:
             values = tuple(Value(name, None, None) for name in names)
             self._found[names] = live(dataclasses.replace(self._graph, outputs=values))
@@ -40,16 +44,47 @@ class Parts:
 
 
 def tensor_names(option: str, names: Any, graph: Graph) -> tuple[str, ...]:
-    """Returns the tensor names in an option. Raises SignatureError for an unknown name, and if it is not a list."""
+    """Returns the tensor names in an option. The path of a module stands for the one tensor that it returns.
+
+    Raises SignatureError for an unknown name, if it is not a list, and for a module that returns several tensors.
+    """
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise SignatureError(f"`{option}` is {names!r:.80}; give a list of names")
     if not names:
         raise SignatureError(f"`{option}` is empty; name at least one tensor")
-    for name in names:
-        if not name or name not in graph.defined:
-            similar = near(name, graph.defined) or "; model.show() lists the tensors"
-            raise SignatureError(f"`{option}`: the model has no tensor '{name}'{similar}")
-    return tuple(names)
+    return tuple(name if name and name in graph.defined else _result_of(option, name, graph) for name in names)
+
+
+def _result_of(option: str, module: str, graph: Graph) -> str:
+    """Returns the name of the tensor that a module returns; an input of a graph is a tensor, so it has no modules."""
+    modules = {} if option == "inputs" or not module else _by_module(graph)
+    results = results_of(modules.get(module, ()), graph)
+    if len(results) == 1:
+        return results[0]
+    if results:
+        raise SignatureError(f"`{option}`: the module '{module}' returns several tensors; name one of {results}")
+    similar = near(module, {*graph.defined, *modules}) or "; model.show() lists the tensors"
+    what = "tensor or module" if modules else "tensor"
+    raise SignatureError(f"`{option}`: the model has no {what} '{module}'{similar}")
+
+
+def _by_module(graph: Graph) -> dict[str, list[Node]]:
+    """The paths of modules → their nodes."""
+    found: dict[str, list[Node]] = {}
+    for node in filter(lambda node: node.scope, graph.nodes):
+        levels = node.scope.split(".")
+        for end in range(1, len(levels) + 1):
+            found.setdefault(".".join(levels[:end]), []).append(node)
+    return found
+
+
+def results_of(nodes: Iterable[Node], graph: Graph) -> list[str]:
+    """The tensors of these nodes that other nodes of the graph read, or that the graph returns, in order."""
+    nodes = list(nodes)
+    inside = set(map(id, nodes))
+    used = {value.name for value in graph.outputs}
+    used.update(name for node in graph.nodes if id(node) not in inside for name in node.uses())
+    return [name for node in nodes for name in node.outputs if name and name in used]
 
 
 def live(graph: Graph) -> Graph:

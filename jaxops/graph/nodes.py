@@ -177,6 +177,25 @@ class Variable:
     initial: str
 
 
+@dataclass(frozen=True)
+class Adapter:
+    """A low-rank addition to the products of a module: each is y + alpha / rank · x · aᵀ · bᵀ.
+
+    a, b: the names of parameters of the model, of shapes (rank, inputs) and (outputs, rank). weight: the parameter into
+    which the addition can be merged, or '' for none. by_rows: whether its shape is (outputs, inputs). factor: what the
+    module multiplies x · weight by.
+    """
+
+    module: str
+    rank: int
+    alpha: float
+    a: str
+    b: str
+    weight: str
+    by_rows: bool
+    factor: float
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """Nodes in an order in which they can run.
@@ -194,6 +213,7 @@ class Graph:
     params: Mapping[str, str] = field(default_factory=dict)
     numbers: tuple[int, ...] = ()  # in a part of a graph, the positions of the nodes in the complete graph
     variables: tuple[Variable, ...] = ()
+    adapters: tuple[Adapter, ...] = ()
 
     @cached_property
     def output_names(self) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from jax import lax
 from jax.sharding import AbstractMesh, get_abstract_mesh, use_abstract_mesh
 
 from jaxops.kernels.target import Target, this_machine
+from jaxops.number_checks import checks_numbers
 from jaxops.static import (
     Primitive,
     ShapedArray,
@@ -203,6 +204,8 @@ class NamedCall:
         return (_jaxpr if static else _jaxpr.__wrapped__)(self, call, types, target)
 
     def _run(self, *operands: Any, call: Call) -> Any:
+        if checks_numbers():  # JAX runs a program with a NaN again, operation by operation
+            return jaxpr_as_fun(self.jaxpr(call, operands))(*operands)
         with jax.disable_jit(False):  # otherwise the inner call would come here again
             return _compiled(self, call)(*operands)
 

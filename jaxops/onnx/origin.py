@@ -1,10 +1,11 @@
 """The file that a model came from, read again to write it with other weights, or to run it elsewhere."""
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -14,7 +15,7 @@ from jaxops.frontend.extraction import Extraction
 from jaxops.frontend.runtime_inputs import feeds
 from jaxops.frontend.safe_files import Folders
 from jaxops.graph.nodes import Graph
-from jaxops.onnx.open import whole
+from jaxops.onnx.open import parsed, whole
 from jaxops.onnx.read import read
 from jaxops.onnx.save import save
 
@@ -27,6 +28,7 @@ class Origin:
     `load` fixed.
     """
 
+    suffix: ClassVar[str] = ".onnx"
     source: Path | bytes | onnx.ModelProto
     folders: Folders
     extraction: Extraction
@@ -54,9 +56,10 @@ class Origin:
         weights: Mapping[str, Any],
         dtypes: Mapping[str, np.dtype],
         original: Mapping[str, Any],
-    ) -> None:
+    ) -> "Origin":
         """Writes the model with other weights: see `jaxops.onnx.save`."""
         save(path, self.proto(), self.folders, graph, weights, dtypes, original)
+        return dataclasses.replace(self, source=Path(path), folders=parsed(path).folders)
 
 
 def _extracted(proto: onnx.ModelProto, extraction: Extraction, inputs: Mapping[str, Any]) -> onnx.ModelProto:

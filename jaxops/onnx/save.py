@@ -41,7 +41,7 @@ def save(
     """Writes `proto`, which it changes, with other weights.
 
     folders: where the external data of `proto` is. graph: the model's, which says where each weight belongs. weights:
-    by name, of any type. dtypes: their types in the file. original: the weights that the file has.
+    by name, of any type. dtypes: their types in the file. original: the weights of the file that are known.
 
     If the original has external data, or the weights exceed 2 GB, large tensors go to a second file beside the first.
     Its name has a digest of its contents, so that a model that is replaced keeps its own data until the new model has
@@ -150,10 +150,10 @@ class _Places:
         """Raises UnsupportedError for a weight that was changed and has no place, or shares one with another."""
         placed = {name for _, name in self.found} | {other for *_, other in self._shared} | self.equal
         for name, weight in weights.items():
-            if name not in placed and not np.array_equal(weight, original[name]):
+            if name not in placed and not np.array_equal(weight, original.get(name)):
                 raise UnsupportedError(
-                    f"save: the weight '{name}' was changed, but it is a constant of the standard's own definition of "
-                    "an operator, so the file has no place for it"
+                    f"save: the weight '{name}' was changed, or given by with_params, and is a constant of the "
+                    "standard's own definition of an operator, so the file has no place for it"
                 )
         for function, one, other in self._shared:
             if not np.array_equal(weights[one], weights[other]):

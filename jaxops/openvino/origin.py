@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ class Origin:
     `jaxops.openvino.constant_forms`. values: by name, of the inputs that `load` fixed.
     """
 
+    suffix: ClassVar[str] = ".xml"
     source: Path | bytes
     weights: Weights
     sizes: Collection[str]
@@ -54,8 +55,9 @@ class Origin:
         weights: Mapping[str, Any],
         dtypes: Mapping[str, np.dtype],
         original: Mapping[str, Any],
-    ) -> None:
+    ) -> "Origin":
         """Writes the IR with other weights: see `jaxops.openvino.save`."""
         text = self.text()
         ir = dataclasses.replace(open_ir(text), weights=self.weights)
         save(path, ir, text, graph, weights, dtypes, original, self.sizes, self.ways_back)
+        return dataclasses.replace(self, source=Path(path), weights=open_ir(path).weights)

@@ -45,8 +45,8 @@ def save(
     """Writes an IR with other weights: its XML, and a `.bin` of the same name beside it.
 
     text: the XML of `opened`. graph: the model's, which says where each weight belongs. weights: by name, of any type.
-    dtypes: their types in the model. original: the weights that the file has. sizes: as `read` takes them. ways_back:
-    by name, for a constant in another form, turns its values into the numbers of the file.
+    dtypes: their types in the model. original: the weights of the file that are known. sizes: as `read` takes them.
+    ways_back: by name, for a constant in another form, turns its values into the numbers of the file.
 
     Existing files are replaced at the very end, the `.bin` first. Their names are fixed, so if the process ends between
     the two, the old XML stands beside the new `.bin`.
@@ -232,14 +232,16 @@ class _Places:
         for name in self._weights.keys() - self._placed:
             if not self._is_original(name):
                 raise UnsupportedError(
-                    f"save: the weight '{name}' was changed, but no layer of the file makes it, so the file has no "
-                    "place for it"
+                    f"save: the weight '{name}' was changed, or given by with_params, and no layer of the file "
+                    "makes it, so the file has no place for it"
                 )
 
     def _is_original(self, param: str) -> bool:
         """Returns True for a weight that the file has already."""
         weight = self._weights[param]
-        return weight.dtype == canonical(self._dtypes[param]) and _are_equal(weight, self._original[param])
+        return weight.dtype == canonical(self._dtypes[param]) and (
+            param in self._original and _are_equal(weight, self._original[param])
+        )
 
     def _values(self, name: str) -> np.ndarray:
         """Returns the weight for a value of the file."""

@@ -23,6 +23,7 @@ from jaxops.graph.nodes import Graph
 from jaxops.jax_internals import is_out_of_memory
 from jaxops.lazy_array import named_arrays
 from jaxops.memory import LIMIT
+from jaxops.number_checks import checks_numbers
 from jaxops.progress import explain, progress
 from jaxops.runtime.arguments import Given, to_outputs
 from jaxops.runtime.auto_axes import any_on_mesh, under_auto_axes
@@ -30,6 +31,7 @@ from jaxops.runtime.buckets import Range, Rounded, bucket_of, run_in_buckets
 from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.counted_sizes import run_graph_counted
 from jaxops.runtime.repeated_calls import CallCache
+from jaxops.runtime.specialized_calls import ReadsTracers
 from jaxops.runtime.x64 import in_64_bits, is_on, x64_on
 from jaxops.static import UNKNOWN, JaxRuntimeError, StaticValue, Tracer, is_concrete, once, tracing
 
@@ -213,7 +215,7 @@ def _after_host(call: Call) -> Sequence[Any]:
 
 
 def _is_traced(call: Call) -> bool:
-    return cast(Any, jax.config).jax_disable_jit or call.is_traced
+    return cast(Any, jax.config).jax_disable_jit or checks_numbers() or call.is_traced
 
 
 @_under_settings
@@ -245,7 +247,11 @@ def _may_prepare(call: Call) -> bool:
 def _specialized(call: Call) -> Sequence[Any]:
     """Runs a program that reads values which were computed from the parameters once; long graphs have none."""
     assert call.cache is not None
-    executable, first = call.runner.specialized.call(call.cache, call.static, call.inputs, call.rng, *call.leaves)
+    try:
+        executable, first = call.runner.specialized.call(call.cache, call.static, call.inputs, call.rng, *call.leaves)
+    except ReadsTracers:
+        explain(call.graph.name, "compiled", "an operator of the caller reads values that JAX traces")
+        return _compiled(call)
     results = call.runner.outputs(call.graph, first, call.inputs, call.weights, call.rng)
     is_complete, precision = first[0].value == len(call.graph.nodes), call.runner.precision
     if is_complete and precision is None and call.given and REPEATED.applies(call.given):
@@ -274,7 +280,13 @@ WAYS = (
     Way("in 64 bits", lambda call: call.x64 and not is_on(), _in_64_bits, "it needs x64, which is off", "types follow"),
     Way("one operation", _is_part, _as_operation, "`jit` traces all arguments", "the nodes are traced inside of it"),
     Way("host part", _has_host_part, _after_host, "static inputs set sizes", "only the rest of the nodes goes on"),
-    Way("node by node", _is_traced, _node_by_node, "JAX traces the call, or `jit` is off", "the next compile programs"),
+    Way(
+        "node by node",
+        _is_traced,
+        _node_by_node,
+        "JAX traces the call, `jit` is off, or JAX looks for NaNs",
+        "the next compile programs",
+    ),
     Way("in buckets", _has_bucket, _in_bucket, "`buckets` rounds sizes up", "larger inputs go on"),
     Way("in sections", lambda call: is_long(call.graph), _compiled, "the graph is long", "the next join the sections"),
     Way("specialized", _may_prepare, _specialized, "the parameters stay the same", "the next computes more each time"),

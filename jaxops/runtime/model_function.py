@@ -103,12 +103,14 @@ class ModelFunction:
         with max_bytes(self.runner.max_bytes), progress(f"specializing {graph.name or 'a model'}"):
             return specialize(traced, self._binder, self._tensors, given, self.x64, transformable, is_long(graph))
 
-    def tensors(self, names: Sequence[str], values: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    def tensors(
+        self, names: Sequence[str], values: Mapping[str, Any], params: Mapping[str, Any], rng: jax.Array | None = None
+    ) -> dict[str, Any]:
         """Returns tensors of the graph by name. values: the result of `bind_inputs`."""
         if not names:
             return {}
         graph = self.part(list(names))
-        rng = jax.random.key(0) if graph.draws else None
+        rng = jax.random.key(0) if graph.draws and rng is None else rng
         results = run(Call(self.runner, graph, params, values, rng, self.x64))
         return dict(zip(names, results, strict=True))
 
@@ -120,7 +122,12 @@ class ModelFunction:
         graph = self.part(outputs)
         call = Call(self.runner, graph, weights, values, rng, self.x64, *facts)
         try:
-            return packer(graph.outputs)(run(call))
+            results = run(call)
+            return (
+                dict(zip(graph.output_names, results, strict=True))
+                if outputs == "*"
+                else packer(graph.outputs)(results)
+            )
         except UnboundedError as error:
             deciding = inputs_that_size(graph, error.node)
             error.inputs = deciding if len(deciding) < len(graph.inputs) else []

@@ -13,6 +13,7 @@ from jaxops.dtypes import as_canonical, canonical
 from jaxops.errors import OutOfRangeError, amount
 from jaxops.graph.nodes import Graph, Value
 from jaxops.lazy_array import Unread, is_the_same
+from jaxops.number_checks import checks_numbers
 from jaxops.opaque import Deferred
 from jaxops.runtime.arguments import packer
 from jaxops.runtime.auto_axes import any_on_mesh
@@ -120,7 +121,7 @@ class CallCache:
             again = self.fast_calls.used(tuple(map(_kind, inputs)))
         except (AttributeError, TypeError):  # inputs that are not arrays
             return None
-        if again is None or cast(Any, jax.config).jax_disable_jit or tracing():
+        if again is None or cast(Any, jax.config).jax_disable_jit or checks_numbers() or tracing():
             return None
         try:
             return again(inputs)

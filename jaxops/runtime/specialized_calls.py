@@ -17,7 +17,7 @@ from jax.sharding import get_abstract_mesh
 from jaxops.compiler import pipeline
 from jaxops.compiler.run.prepare_weights import WeightProgram
 from jaxops.compiler.run.segments import SegmentedProgram
-from jaxops.compiler.run.specialized import CacheEntry, ProgramCache, compiled, jitted
+from jaxops.compiler.run.specialized import CacheEntry, ProgramCache, compiled, jitted, program_name
 from jaxops.garbage import garbage_later
 from jaxops.kernels.target import this_machine
 from jaxops.lazy_array import arrays, type_of
@@ -36,6 +36,10 @@ def _settings() -> tuple[Any, ...]:
     return (*_read_settings(jax.config), get_abstract_mesh(), pipeline.skipped())
 
 
+class ReadsTracers(Exception):
+    """Raised for a program that reads traced values besides its arguments, as an operator of the caller may."""
+
+
 @dataclass(eq=False)
 class SpecializedCalls:
     """The specialized programs of one model, one for each signature.
@@ -51,7 +55,10 @@ class SpecializedCalls:
     def call(
         self, cache: CallCache, static: tuple[Any, ...], inputs: Any, rng: Any, leaves: list[Any], tree: Any
     ) -> tuple[Executable, Any]:
-        """Returns the executable and the result of `compiled`. leaves, tree: of (inputs, rng), without tracers."""
+        """Returns the executable and the result of `compiled`. leaves, tree: of (inputs, rng), without tracers.
+
+        Raises ReadsTracers.
+        """
         signature = (static, tree, *[(x.shape, x.dtype) for x in leaves])
         executable = cache.executables.used(signature)
         if executable is not None:
@@ -97,6 +104,8 @@ class SpecializedCalls:
         """Traces, specializes and compiles the program for one signature. entry: of the cache for it, or None."""
         types = {name: type_of(x) for name, x in cache.params.items()}
         traced = self.compiled.trace(*static, types, inputs, rng)
+        if len(traced.jaxpr.in_avals) > len(types) + len(leaves):  # JAX makes arguments of constants that it traces
+            raise ReadsTracers
         target = this_machine(specialized=True, prepared=True, compiled_here=True)
         specialized = pipeline.specialize(traced.jaxpr, len(types), target)
         tree, signature = jax.tree.structure(traced.out_info), (_settings(), list(map(jax.typeof, leaves)))
@@ -105,8 +114,9 @@ class SpecializedCalls:
             if signature != (_settings(), list(map(jax.typeof, leaves))):
                 raise SignatureChanged
 
+        name = program_name(static[0].name)
         # The name is a part of the key in JAX's own cache, where a program that the entry stores must not be found.
-        run = jitted(specialized, "run" if entry is None else "stored", check)
+        run = jitted(specialized, name if entry is None else f"{name}_stored", check)
         store = None if entry is None else lambda lowered: entry.write(specialized, tree, lowered)
         weights = [cache.params[name] for name in sorted(cache.params)]
         run = compiled(specialized, run, store, cache.prepared, weights, leaves)

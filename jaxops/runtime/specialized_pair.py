@@ -9,6 +9,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 
 from jaxops.compiler import pipeline
+from jaxops.compiler.ir import reads_tracers
 from jaxops.compiler.run.specialized import Specialized
 from jaxops.dtypes import canonical
 from jaxops.errors import DTypeError, ShapeError, SignatureError, UnsupportedError, describe
@@ -66,7 +67,7 @@ def specialize(
         examples = jax.tree.map(_type, (inputs, given.rng))
         types = {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in tensors.items()}
         closed, results = jax.make_jaxpr(fn, return_shape=True)(types, *examples)
-        if as_it_is:
+        if as_it_is or reads_tracers(closed):
             specialized = pipeline.unchanged(closed, len(types))
         else:
             target = this_machine(specialized=not transformable, prepared=True)

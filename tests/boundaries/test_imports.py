@@ -16,7 +16,13 @@ ARRAYS = {"jax", "numpy", "ml_dtypes"}
 BASE = {
     *("jaxops.errors", "jaxops.memory", "jaxops.static", "jaxops.symbolic", "jaxops.attributes", "jaxops.dtypes"),
     *("jaxops.signature", "jaxops.signature_errors", "jaxops.opaque", "jaxops.host", "jaxops.file_replacement"),
-    *("jaxops.lazy_array", "jaxops.lazy_sequences", "jaxops.shown_text", "jaxops.jax_internals"),
+    *(
+        "jaxops.lazy_array",
+        "jaxops.lazy_sequences",
+        "jaxops.shown_text",
+        "jaxops.jax_internals",
+        "jaxops.number_checks",
+    ),
 }
 FRONT_END = {"jaxops.graph", "jaxops.frontend"} | BASE
 
@@ -45,6 +51,8 @@ ALLOWED = {
     "jaxops.static": {"jax", "numpy", "jaxops.errors", "jaxops.jax_internals", "jaxops.memory"},
     "jaxops.jax_internals": {"jax"}
     | {f"jax._src.{module}.register_exclusion" for module in ("source_info_util", "traceback_util")},
+    "jaxops.number_checks": {"jax"},
+    "jaxops.call_hints": {"jaxops.errors"},
     "jaxops.signature": {"jaxops.static"},
     "jaxops.symbolic": {"numpy", "jaxops.errors", "jaxops.jax_internals", "jaxops.static"},
     "jaxops.opaque": {"jax", "numpy", "jaxops.errors", "jaxops.static"},
@@ -53,7 +61,7 @@ ALLOWED = {
     "jaxops.attributes": {"jax", "numpy", "jaxops.errors", "jaxops.static", "jaxops.dtypes"},
     "jaxops.dtypes": {"jax", "numpy", "ml_dtypes", "jaxops.errors", "jaxops.memory", "jaxops.static"},
     "jaxops.signature_errors": {"jax", "numpy"}
-    | {"jaxops." + name for name in ("errors", "signature", "static", "opaque", "attributes", "dtypes")},
+    | {"jaxops." + name for name in ("call_hints", "errors", "signature", "static", "opaque", "attributes", "dtypes")},
     # Sizes in, sizes out: no array, so neither NumPy nor JAX.
     "jaxops.shapes": {"jaxops.errors", "jaxops.jax_internals", "jaxops.memory", "jaxops.static", "jaxops.symbolic"}
     | {"jaxops.shapes"},
@@ -78,6 +86,9 @@ ALLOWED = {
     | BASE,
     "jaxops.tools.plot.coordinates": {"igraph", "jaxops.errors"},
     "jaxops.tools.python": {"jax", "numpy", "safetensors", "jaxops.graph", "jaxops.ops", "jaxops.tools"} | BASE,
+    "jaxops.tools.adapters": {"jax", "numpy", "safetensors", "jaxops.graph", "jaxops.runtime", "jaxops.ops"}
+    | {"jaxops.tools"}
+    | BASE,
     "jaxops.sharding": {"jaxops.tools"},
     "jaxops.jaxprs": {"jaxops.compiler"},
     "jaxops.model": {"jax", "numpy", "jaxops.graph", "jaxops.runtime", "jaxops.tools"} | BASE,
@@ -85,6 +96,7 @@ ALLOWED = {
     "jaxops.frontend": {"jax", "numpy", "jaxops.compiler"} | FRONT_END,
     "jaxops.frontend.loading": {"jaxops.garbage", "jaxops.model", "jaxops.progress", "jaxops.runtime", "jaxops.tools"}
     | FRONT_END,
+    "jaxops.frontend.adapters": {"numpy", "jaxops.ops", "jaxops.tools"} | FRONT_END,
     "jaxops.frontend.options": {"jaxops.model", "jaxops.tools"} | FRONT_END,
     "jaxops.frontend.declarations": {"jaxops.runtime"} | FRONT_END,
     # These tell operators apart by the functions of `ops`, which they do not call.

@@ -116,3 +116,28 @@ def test_a_model_with_one_is_copied_and_pickled():
     found = own()
     for again in (copy.deepcopy(found), pickle.loads(pickle.dumps(found))):
         np.testing.assert_array_equal(again(X)[0], found(X)[0])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model, params: model(X),
+        lambda model, params: model.apply(params, X),
+        lambda model, params: jax.jit(model.apply)(params, X),
+        lambda model, params: jax.jit(lambda params: jax.jit(model.apply)(params, X))(params),
+        lambda model, params: jax.jit(lambda model: model(X))(model),
+        lambda model, params: (pair := model.specialize(X, transformable=True)).run(pair.prepare(params), X),
+    ],
+)
+def test_an_operator_may_read_traced_values_from_around_it(call):
+    """As in a low-rank adapter that an override of a product closes over."""
+    text = "main (float[N,3] x) => (float[N,3] y) <float[3,3] w = {1,0,0, 0,1,0, 0,0,1}> { y = MatMul(x, w) }"
+    params = load(model(text)).params
+
+    def total(scale):
+        found = load(model(text), operators={("", "MatMul"): lambda x, w: scale * (x @ w)})
+        return call(found, params).sum()
+
+    expected = X.sum()
+    np.testing.assert_allclose(jax.grad(total)(2.0), expected, rtol=1e-6)
+    np.testing.assert_allclose(jax.vmap(total)(jnp.arange(3.0)), expected * np.arange(3), rtol=1e-6)

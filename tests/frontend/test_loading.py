@@ -45,7 +45,9 @@ def layers():
     text += "<float[2, 2] table = {1, 2, 3, 4}, float[2] scale = {1, 2}> { embedding = MatMul(x, table) "
     text += "a = Relu(embedding) b = Relu(a) features = Mul(b, scale) at = NonZero(features) }"
     proto = model(text)
-    proto.graph.node[1].name, proto.graph.node[2].name = "/layer.0/Relu", "/layer.1/Relu"
+    names = ("/attn/q_proj/MatMul", "/layer.0/Relu", "/layer.1/Relu")
+    for node, name in zip(proto.graph.node, names, strict=False):
+        node.name = name
     return proto
 
 

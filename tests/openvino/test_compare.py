@@ -114,3 +114,11 @@ def test_without_the_package_the_error_says_what_to_install(file):
 def test_loading_does_not_import_the_package():
     code = "import sys, jaxops.openvino; sys.exit('openvino' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_both_compute_with_the_parameters_of_the_model(file):
+    model = load(file.xml, weights=file.bin)
+    tuned = model.with_params({name: 3 * x for name, x in model.params.items()})
+    x = np.linspace(-1, 1, 6, dtype="f4").reshape(2, 3)
+    assert not np.allclose(tuned(x), model(x), atol=1e-2)
+    assert tuned.compare(x).agrees

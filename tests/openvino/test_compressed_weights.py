@@ -359,3 +359,21 @@ def test_indices_beside_a_weight_do_not_ask_for_64_bits(kind):
     model = loaded(file)
     assert not model.x64
     assert model.graph.nodes[-1].operator.name == "Add"
+
+
+@pytest.mark.parametrize(("element", "grouped"), [("u4", True), ("i4", True), ("i8", False), ("nf4", False)])
+def test_adapters(element, grouped):
+    sizes = (N, K // GROUP, GROUP) if grouped else (N, K)
+    codes = np.random.default_rng(0).integers(0, 16, sizes) if element == "nf4" else random(element, sizes)
+    file = compressed(element, codes, scales((*sizes[:-1], 1)), shape=(N, K) if grouped else None)
+    plain, x = loaded(file), row()
+    model = load(file.xml, weights=file.bin, adapters={"fc": (2, 6)})
+    np.testing.assert_array_equal(model(x), plain(x))
+    a, b = np.ones((2, K), np.float32), np.arange(2 * N, dtype=np.float32).reshape(N, 2)
+    params = {**model.params, "fc.lora_A.weight": jnp.asarray(a), "fc.lora_B.weight": jnp.asarray(b)}
+    np.testing.assert_allclose(model.apply(params, x), plain(x) + 3 * (x @ a.T) @ b.T, rtol=1e-3, atol=1e-3)
+    assert all(model.params[name].dtype == value.dtype for name, value in plain.params.items())
+    assert [name for name, is_trained in model.trainable.items() if is_trained] == [
+        "fc.lora_A.weight",
+        "fc.lora_B.weight",
+    ]

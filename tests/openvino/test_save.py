@@ -1,6 +1,7 @@
 """`model.save`: the IR again with other weights, which OpenVINO reads to the same answer."""
 
 import os
+import pickle
 import warnings
 from unittest import mock
 
@@ -232,3 +233,20 @@ def test_a_colon_in_a_name_means_nothing(attribute, file, tmp_path):
     assert attribute.encode() in (tmp_path / "saved.xml").read_bytes()
     for name, value in load(tmp_path / "saved.xml").params.items():
         np.testing.assert_array_equal(value, 2 * model.params[name])
+
+
+def test_a_model_with_other_parameters_writes_them(tmp_path):
+    """The weights of the file are not known then."""
+    file = File()
+    x = file.parameter([2, 3], name="x")
+    half = file.layer("Convert", 1, [file.constant(np.float16([[1, -2, 3]]))], {"destination_type": "f32"})
+    y = file.layer("Add", 1, [x, half], name="sum")
+    file.result(file.layer("Multiply", 1, [y, file.constant(np.float32([[2, 0.5, 4]]))]))
+    model = load(file.xml, weights=file.bin)
+    tuned = model.with_params({name: 3 * value for name, value in model.params.items()})
+    for one in (tuned, pickle.loads(pickle.dumps(tuned))):
+        one.save(tmp_path / "tuned.xml")
+        found = load(tmp_path / "tuned.xml").params
+        assert len(found) == 2
+        for name, value in found.items():
+            np.testing.assert_array_equal(value, tuned.params[name])

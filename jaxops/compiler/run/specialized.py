@@ -1,5 +1,6 @@
 """A specialized program is two pure functions: one prepares the weights, one runs at each call. Compiles them."""
 
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -49,6 +50,15 @@ class ProgramCache(Protocol):
 
     def entry(self, *parts: Any) -> CacheEntry | None:
         """Returns the entry for the key that `parts` and this machine's settings make; None where there can be none."""
+
+
+def program_name(model: str) -> str:
+    """Returns the name of a model's program, as profilers and compiled texts show it.
+
+    >>> program_name("Net/encoder:0")
+    'Net_encoder_0'
+    """
+    return re.sub(r"[^0-9A-Za-z_]", "_", model)[:100] or "model"
 
 
 def jitted(specialized: Specialized, name: str, check: Callable[[Sequence[Any]], None]) -> Any:

@@ -39,7 +39,7 @@ def image_decoder(encoded_stream: Static, *, pixel_format: PixelFormat = "RGB") 
     try:
         pixels = decoded(stream.tobytes(), "L" if kind == "Grayscale" else "RGB")
     except ArgumentError as error:
-        problem = f"{stream.size} bytes cannot be decoded, so the image is empty: {error}"
+        problem = f"image_decoder: {stream.size} bytes cannot be decoded, so the image is empty: {error}"
         warnings.warn(problem, stacklevel=2)
         return np.zeros((0, 0, 1 if kind == "Grayscale" else 3), np.uint8)
     return np.ascontiguousarray(pixels[:, :, ::-1]) if kind == "BGR" else pixels

@@ -1,9 +1,10 @@
-"""A model in bfloat16 or float16: a graph whose operators convert their operands.
+"""A model in bfloat16, float16 or float64: a graph whose operators convert their operands.
 
-Parameters and inputs of the model have the narrow type. Each operator converts its floating-point operands: to the
-narrow type, or to float32 if it must compute in float32. Its results are not converted until another operator reads
-them, so a normalization that is written as several nodes is float32 throughout. Static values keep the type of the file
-until they are combined with traced ones; sizes and scales that must be static are never converted.
+Parameters and inputs of the model have the type. Each operator converts its floating-point operands: to the type, or
+to float32 if it must compute in float32, and the type has fewer digits. Its results are not converted until another
+operator reads them, so a normalization that is written as several nodes is float32 throughout. Static values keep the
+type of the file until they are combined with traced ones, or with anything in float64; sizes and scales that must be
+static are never converted.
 """
 
 import dataclasses
@@ -22,12 +23,14 @@ from jaxops.errors import ArgumentError, DTypeError
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
 from jaxops.graph.operator import WrappedOperator
 from jaxops.ops import openvino
+from jaxops.runtime.x64 import x64_on
 from jaxops.signature import SHAPE_ONLY, STATIC
 
 # (the label of a node, the name of its operator) → whether it computes in float32.
 Keep = Callable[[str, str], bool]
 
 _NARROW = ("bfloat16", "float16")
+_TYPES = (*_NARROW, "float64")
 # Operators that are linear in an operand, as are all operators of the kinds form, movement and linear.
 _LINEAR = (ops.add, ops.sub, ops.mul, ops.div, ops.neg, ops.einsum)
 
@@ -62,7 +65,7 @@ class Converting(WrappedOperator):
     @property
     def type(self) -> np.dtype:
         """The type of its floating-point operands."""
-        return np.dtype(np.float32) if self.wide else self.dtype
+        return np.dtype(np.float32) if self.wide and self.dtype.name in _NARROW else self.dtype
 
     def check(self, inputs: Sequence[Any]) -> None:
         """Does nothing: the model was checked with its own types, and an old opset does not list bfloat16."""
@@ -75,6 +78,10 @@ class Converting(WrappedOperator):
         converted_attributes = {
             name: self._subgraph(value) if name in self.subgraphs else value for name, value in attributes.items()
         }
+        if self.dtype.name not in _NARROW and self.inner.function is not ops.bit_cast:  # the type of results, of means
+            converted_attributes |= {
+                name: self.dtype for name, x in attributes.items() if isinstance(x, np.dtype) and x.name == "float32"
+            }
         operands = self.converted(inputs, lambda x: isinstance(x, jax.Array), as_type)
         own = min(n_outputs, self.count) if self.copied else n_outputs
         outputs = self.inner.call(operands, converted_attributes, n_outputs=own, rng=rng)
@@ -92,9 +99,10 @@ class Converting(WrappedOperator):
     def converted(
         self, inputs: Sequence[Any], is_traced: Callable[[Any], bool], convert: Callable[[Any, np.dtype], Any]
     ) -> list[Any]:
-        """The converted operands; if all are static, they stay as they are."""
+        """The converted operands; if all are static, they stay as they are, unless they lose digits in float32."""
         # Except for the initial state of a loop, which must have the types of its next state.
-        if not self.subgraphs and not any(map(is_traced, jax.tree.leaves(list(inputs)))):
+        stay = self.dtype.name in _NARROW and not self.subgraphs
+        if stay and not any(map(is_traced, jax.tree.leaves(list(inputs)))):
             return list(inputs)
         return [
             x if self.mark(k) in (STATIC, SHAPE_ONLY) else jax.tree.map(lambda y: convert(y, self.type), x)
@@ -326,9 +334,10 @@ def _mean_behind(root: Node, producers: Mapping[str, Node]) -> set[Node]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Narrowed:
-    """A model's graph, its inputs, defaults and outputs, and its parameters, in another type."""
+class Converted:
+    """A model's graph, its inputs, defaults and outputs, and its parameters, in another type: `dtype`."""
 
+    dtype: np.dtype
     graph: Graph
     inputs: tuple[Value, ...]
     defaults: tuple[Value, ...]
@@ -337,7 +346,7 @@ class Narrowed:
     params: dict[str, jax.Array]
 
 
-def narrowed(
+def converted(
     graph: Graph,
     inputs: Sequence[Value],
     defaults: Sequence[Value],
@@ -345,34 +354,37 @@ def narrowed(
     params: Mapping[str, jax.Array],
     dtype: Any,
     keep: Keep | None,
-) -> Narrowed:
-    """A prepared graph in bfloat16 or float16. params: those of the parameters that have been read.
+) -> Converted:
+    """A prepared graph in bfloat16, float16 or float64. params: those of the parameters that have been read.
 
     Raises ArgumentError for another type.
     """
     try:
         target = element_type("dtype", dtype)
     except DTypeError as error:
-        raise ArgumentError(f"astype: {dtype!r:.80} is not one of {' and '.join(_NARROW)}") from error
-    if target.name not in _NARROW:
-        raise ArgumentError(f"astype: {target.name} is not one of {' and '.join(_NARROW)}")
+        raise ArgumentError(f"astype: {dtype!r:.80} is not one of {', '.join(_TYPES)}") from error
+    if target.name not in _TYPES:
+        raise ArgumentError(f"astype: {target.name} is not one of {', '.join(_TYPES)}")
     walk = _Walk(target, keep, tensors)
-    narrow_graph = walk.graph(graph, frozenset(value.name for value in graph.outputs))
+    other = walk.graph(graph, frozenset(value.name for value in graph.outputs))
 
-    def narrow(name: str) -> bool:
-        return name not in walk.exact and _concerns(tensors[name].dtype)
+    def changes(name: str) -> bool:
+        return (name not in walk.exact or target.name not in _NARROW) and _concerns(tensors[name].dtype)
 
-    return Narrowed(
-        graph=narrow_graph,
+    with x64_on(target == np.float64):
+        arrays = {name: as_type(x, target) if changes(name) else x for name, x in params.items()}
+    return Converted(
+        dtype=target,
+        graph=other,
         inputs=tuple(map(walk.value, inputs)),
         defaults=tuple(map(walk.value, defaults)),
         outputs=tuple(map(walk.value, graph.outputs)),
-        tensors={name: _narrow_tensor(tensor, target) if narrow(name) else tensor for name, tensor in tensors.items()},
-        params={name: as_type(x, target) if narrow(name) else x for name, x in params.items()},
+        tensors={name: _converted(tensor, target) if changes(name) else tensor for name, tensor in tensors.items()},
+        params=arrays,
     )
 
 
-def _narrow_tensor(tensor: Tensor, dtype: np.dtype) -> Tensor:
+def _converted(tensor: Tensor, dtype: np.dtype) -> Tensor:
     load, part = tensor.load, tensor.part
     return Tensor(
         dtype,

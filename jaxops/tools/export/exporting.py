@@ -8,6 +8,7 @@ from typing import Any
 import jax
 from jax.export import Exported, default_export_platform
 
+from jaxops.compiler.run.specialized import program_name
 from jaxops.dtypes import canonical
 from jaxops.errors import (
     ArgumentError,
@@ -35,15 +36,17 @@ _COMPARISON = re.compile(r"(<=|>=|==|<|>)")
 
 
 def export(
+    model: str,
     apply: Callable[..., Any],
     inputs: Sequence[Value],
-    params: Mapping[str, Tensor],
+    params: Mapping[str, Tensor] | None,
     sizes: Mapping[str, int | str] | None,
     platforms: Sequence[str] | None,
 ) -> Exported:
     """Exports the program of (params, *inputs) for every value of the named sizes; several outputs are a tuple.
 
-    apply: `Model.apply`. sizes, platforms, errors: see `Model.export`.
+    model: its name. apply: `Model.apply`, or one that has its parameters if `params` is None. sizes, platforms,
+    errors: see `Model.export`.
     """
     if isinstance(platforms, str):
         raise ArgumentError(f"export: `platforms` is {platforms!r}; give a list, such as [{platforms!r}]")
@@ -65,9 +68,10 @@ def export(
 
     keys: tuple[Any, ...] = ()  # the random key, the last argument of a model that needs one
 
-    def outputs_of(params: Any, *arguments: Any) -> Any:
-        arrays, rng = arguments[: len(inputs)], dict(zip(["rng"], arguments[len(inputs) :], strict=False))
-        outputs = apply(params, {v.name: x for v, x in zip(inputs, arrays, strict=True)}, **rng)
+    def outputs_of(*arguments: Any) -> Any:
+        first, last = len(weights), len(weights) + len(inputs)
+        named = {v.name: x for v, x in zip(inputs, arguments[first:last], strict=True)}
+        outputs = apply(*arguments[:first], named, **dict(zip(["rng"], arguments[last:], strict=False)))
         return tuple(outputs) if isinstance(outputs, tuple) else outputs
 
     def program(*arguments: Any) -> Any:
@@ -77,7 +81,12 @@ def export(
             raise _Learned
         return jax.tree.unflatten(jax.tree.structure(shapes), jaxpr_as_fun(closed)(*jax.tree.leaves(arguments)))
 
-    weights = {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in params.items()}
+    program.__name__ = program_name(model)
+    weights = (
+        []
+        if params is None
+        else [{name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in params.items()}]
+    )
     axes = {meanings[d]: axis for v in inputs for axis, d in enumerate(v.shape or ()) if d in meanings}
     batches = {meanings[d]: meanings[b] for d, b in names_of.batches(inputs).items() if d in meanings and b in meanings}
     limits, limiting, first = Limits(constraints_asked, axes, batches), True, None
@@ -85,7 +94,7 @@ def export(
         specs = _specs(inputs, meanings, limits)
         tokens = SIZE_CONSTRAINTS.set(limits), LIMITING.set(limiting)
         try:
-            exported = _exported(program, platforms, (weights, *specs, *keys))
+            exported = _exported(program, platforms, (*weights, *specs, *keys))
             _say_limited(meanings, limits)
             return exported
         except _Learned:

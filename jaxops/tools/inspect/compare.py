@@ -163,4 +163,6 @@ def _row(
         absolute = max(absolute, float(apart.max(initial=0.0)))
         relative = max(relative, float(ratio.max(initial=0.0)))
         agrees = agrees and bool((close | (apart == 0)).all())
+    if not agrees and not note and node.attributes.get("accuracy_level") == 4:
+        note = "onnxruntime rounds the operand to 8 bits here (accuracy_level 4)"
     return row(absolute, relative, agrees, note)

@@ -1,23 +1,30 @@
 """The methods of a model that look into it: names, tables, pictures, and a comparison with another runtime."""
 
 import functools
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxops.dtypes import canonical
 from jaxops.errors import ArgumentError, UnsupportedError
 from jaxops.graph.interpreter import unwrap
 from jaxops.graph.nodes import Graph, Tensor, Value
 from jaxops.graph.origin import Origin
+from jaxops.memory import max_bytes
 from jaxops.runtime.model_function import ModelFunction
 from jaxops.runtime.parameter_values import GivenWeights, Weights
 from jaxops.runtime.x64 import under_its_x64
 from jaxops.signature_errors import explained
+from jaxops.tools.adapters.merging import merged
 from jaxops.tools.inspect.compare import Comparison, compare, names_of
 from jaxops.tools.inspect.node_listing import listing
+from jaxops.tools.inspect.nonfinite import NonFinite, find_nonfinite
 from jaxops.tools.inspect.overview import heading, model_overview
 from jaxops.tools.inspect.parameter_paths import Paths, flat, nested, paths
 from jaxops.tools.inspect.summary import Summary, example, summarize, symbolic, timed, traced
@@ -37,6 +44,8 @@ class Inspection(Report):
     _function: ModelFunction
     _origin: Origin | None
     _description: str
+    _file_graph: Graph
+    _written: dict[str, np.dtype]
     _by_path: bool
     _expected_cuts: Mapping[str, str]
 
@@ -130,9 +139,14 @@ class Inspection(Report):
           out  probabilities: float32[batch, 10]
           probabilities = Softmax(/classes/Gemm_output_0, axis=-1)
         """
-        lines = heading(self.graph, self._description, self._formals, self._tensors, self.cuts)
-        lines += [f"  prepared  {cache}"] if (cache := self._weights.cache).prepared else []
-        return "\n".join([*lines, *listing(self.graph, grep, head)])
+        return "\n".join([*self._heading(folds=False), *listing(self.graph, grep, head)])
+
+    def __str__(self) -> str:
+        return "\n".join([*self._heading(folds=True), "  nodes: model.show()"])
+
+    def _heading(self, *, folds: bool) -> list[str]:
+        lines = heading(self.graph, self._description, self._formals, self._tensors, self.cuts, folds=folds)
+        return [*lines, f"  prepared  {cache}"] if (cache := self._weights.cache).prepared else lines
 
     @explained
     @under_its_x64
@@ -185,10 +199,13 @@ class Inspection(Report):
 
     @explained
     @under_its_x64
-    def compare(self, /, *inputs: Any, rtol: float = 1e-3, atol: float = 1e-5, **named: Any) -> Comparison:
-        """Runs the runtime of the file's format, such as onnxruntime, beside jaxops and compares every tensor.
+    def compare(
+        self, /, *inputs: Any, rng: jax.Array | None = None, rtol: float = 1e-3, atol: float = 1e-5, **named: Any
+    ) -> Comparison:
+        """Runs the runtime of the file's format, such as onnxruntime, and compares every tensor with that of jaxops.
 
-        inputs, named: as in a call, and `state=` for a model with variables. rtol, atol: tolerances, as in NumPy.
+        Both compute with `model.params`, whether these are the file's or not. inputs, named: as in a call, and `state=`
+        for a model with variables. rng: a key, as in a call. rtol, atol: tolerances, as in NumPy.
         Returns a report with a row for each tensor; `first` is the first one that differs, and `agrees` is True if
         there is none. Tensors after a node that draws random numbers, or whose size `bounds` fix, are not compared.
         Raises ModuleNotFoundError without that runtime, UnsupportedError for a model that it does not run, or that was
@@ -201,8 +218,36 @@ class Inspection(Report):
         if self._origin is None:
             raise UnsupportedError("compare: the model was not loaded from a file, so no other runtime can run it")
         values = self._function.bind_inputs(inputs, named)
-        theirs = self._origin.tensors(unwrap(values), {v.name: v.dtype for v in self.graph.inputs})
-        return compare(self.graph, self._every_tensor(values), theirs, rtol=rtol, atol=atol)
+        with tempfile.TemporaryDirectory() as folder:
+            origin = self._origin
+            if isinstance(self._weights, GivenWeights):  # the file has others
+                path = Path(folder, f"model{origin.suffix}")
+                origin = self._write(origin, path, self._weights.all())
+            theirs = origin.tensors(unwrap(values), {v.name: v.dtype for v in self.graph.inputs})
+        return compare(self.graph, self._every_tensor(values, rng), theirs, rtol=rtol, atol=atol)
+
+    @explained
+    @under_its_x64
+    def find_nonfinite(self, /, *inputs: Any, rng: jax.Array | None = None, **named: Any) -> NonFinite:
+        """Finds the nodes at which NaNs and infinities begin, in subgraphs and functions, too.
+
+        Such a node makes a NaN of operands without one, or an infinity of finite operands. inputs, rng, named: as in a
+        call. The nodes run one by one; a loop counts as one node. Returns a report with a
+        row for each tensor at which such numbers begin, inputs and parameters first; `first` is the first of them, None
+        if all are finite.
+
+        >>> import jaxops.onnx, numpy as np
+        >>> jaxops.onnx.load("notebooks/digits.onnx").find_nonfinite(np.load("notebooks/seven.npy")).first
+        """
+        values = unwrap(self._function.bind_inputs(inputs, named))
+        graph = self._function.part()
+        with max_bytes(self._function.runner.max_bytes), jax.debug_nans(False), jax.debug_infs(False):
+            return find_nonfinite(graph, values, self._weights.all(), rng)
+
+    def _write(self, origin: Origin, path: str | os.PathLike[str], params: Mapping[str, Any]) -> Origin:
+        """Writes the model's file again with these parameters; returns the origin that the new file is."""
+        known = self._weights.all() if isinstance(self._weights, Weights) else {}
+        return origin.save(path, self._file_graph, merged(self.graph.adapters, params), self._written, known)
 
     @under_its_x64
     def _examples(self, op: str, inputs: Sequence[Any], named: Any, sizes: Any, arrays: Any = None) -> dict[str, Any]:
@@ -218,11 +263,9 @@ class Inspection(Report):
         """The shapes and types of the parameters, without reading them."""
         return {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in self._tensors.items()}
 
-    def _every_tensor(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def _every_tensor(self, values: Mapping[str, Any], rng: jax.Array | None = None) -> dict[str, Any]:
         """The tensors of all nodes, by name."""
-        return self._function.tensors(names_of(self.graph), values, self._weights.all())
-
-    __str__ = show
+        return self._function.tensors(names_of(self.graph), values, self._weights.all(), rng)
 
     def _table(self) -> Table:
         return model_overview(self.graph, self._description, self._formals, self._tensors, self.cuts)

@@ -61,12 +61,3 @@ def inputs_of(nodes: Iterable[Node]) -> list[str]:
     nodes = list(nodes)
     outputs = {name for node in nodes for name in node.outputs}
     return list(dict.fromkeys(name for node in nodes for name in node.uses() if name not in outputs))
-
-
-def outputs_of(nodes: Iterable[Node], graph: Graph) -> list[str]:
-    """The tensors of these nodes that other nodes of the graph read, or that the graph returns, in order."""
-    nodes = list(nodes)
-    inside = set(map(id, nodes))
-    used = {value.name for value in graph.outputs}
-    used.update(name for node in graph.nodes if id(node) not in inside for name in node.uses())
-    return [name for node in nodes for name in node.outputs if name and name in used]

@@ -56,10 +56,17 @@ def model_overview(
 
 
 def heading(
-    graph: Graph, description: str, inputs: Sequence[Value], params: Mapping[str, Tensor], cuts: Mapping[str, str]
+    graph: Graph,
+    description: str,
+    inputs: Sequence[Value],
+    params: Mapping[str, Tensor],
+    cuts: Mapping[str, str],
+    *,
+    folds: bool,
 ) -> list[str]:
-    """The lines of the overview of a model, without folding or cutting."""
-    return list(map(clean, [*_title(graph, description, params), *_rows(graph, inputs, cuts)]))
+    """The lines of the overview of a model, not cut. folds: many rows whose names differ only in numbers are one."""
+    rows = _rows(graph, inputs, cuts)
+    return list(map(clean, [*_title(graph, description, params), *(_folded(rows) if folds else rows)]))
 
 
 def _title(graph: Graph, description: str, params: Mapping[str, Tensor]) -> list[str]:

@@ -13,6 +13,7 @@ import numpy as np
 from jaxops.dtypes import as_traced, is_string
 from jaxops.errors import ArgumentError, StaticError
 from jaxops.graph.interpreter import run_graph, unwrap
+from jaxops.graph.liveness import results_of
 from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.lazy_sequences import SplitSequence
 from jaxops.progress import progress, step
@@ -20,7 +21,7 @@ from jaxops.runtime.arguments import to_operand
 from jaxops.static import UNKNOWN, StaticValue
 from jaxops.tools.inspect import fitting_sizes
 from jaxops.tools.inspect.flops import of_equation
-from jaxops.tools.inspect.modules import inputs_of, modules, outputs_of, parameters
+from jaxops.tools.inspect.modules import inputs_of, modules, parameters
 from jaxops.tools.inspect.tables import Report, Table, count_text
 
 _REPEAT = 10
@@ -202,7 +203,7 @@ def _rows(
         used: set[str] = set()
         for node in nodes:
             used |= parameters(node, graph)
-        outputs = [shapes[name] for name in outputs_of(nodes, graph) if name in shapes]
+        outputs = [shapes[name] for name in results_of(nodes, graph) if name in shapes]
         data = [text for text in outputs if not text.startswith(("int", "bool"))]
         rows.append(
             Row(
@@ -226,7 +227,7 @@ def _seconds(graph: Graph, nodes: Sequence[Node], params: Mapping[str, Any], val
             (static if is_static else arrays)[name] = values[name]
     array_outputs = [
         name
-        for name in outputs_of(nodes, graph)
+        for name in results_of(nodes, graph)
         if name in values and all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(values[name]))
     ]
     outputs = tuple(Value(name, None, None) for name in array_outputs)

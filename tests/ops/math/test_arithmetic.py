@@ -348,8 +348,8 @@ ERRORS = [
     (ops.clip, [X, None, I32], {}, DTypeError, "clip: operands must have one element type, got .*, int32"),
     (ops.where, [I32, F32, F32], {}, DTypeError, "where: operands must be boolean, got int32"),
     (ops.isnan, [I32], {}, DTypeError, "isnan: operands must be floating-point, got int32"),
-    (ops.and_, [I32, I32], {}, DTypeError, "and: operands must be boolean, got int32"),
-    (ops.not_, [I32], {}, DTypeError, "not: operands must be boolean, got int32"),
+    (ops.and_, [I32, I32], {}, DTypeError, "and_: operands must be boolean, got int32"),
+    (ops.not_, [I32], {}, DTypeError, "not_: operands must be boolean, got int32"),
     (ops.bitwise_not, [F32], {}, DTypeError, "bitwise_not: operands must be integer, got float32"),
     (ops.bit_shift, [I32, I32], {"direction": "UP"}, ArgumentError, "`direction` is 'UP'; it must be one of 'LEFT'"),
     (ops.sqrt, [I32], {}, DTypeError, "sqrt: operands must be floating-point, got int32"),
@@ -374,8 +374,10 @@ def test_error(fn: Any, inputs: list[Any], attributes: dict[str, Any], error: ty
 
 def test_an_undecided_comparison_names_both_sides() -> None:
     (b,) = symbolic_shape("b")
-    for fn, op in ((ops.equal, "equal"), (ops.greater, "greater"), (ops.less_or_equal, "greater")):
-        with pytest.raises(ShapeError, match=f"{op}.*: the answer for .* depends on the value of a symbolic size"):
+    for fn in (ops.equal, ops.greater, ops.less_or_equal):
+        with pytest.raises(
+            ShapeError, match=f"^{fn.__name__}: the answer for .* depends on the value of a symbolic size"
+        ):
             fn(np.array(b, dtype=object), 5)
         run = export(jax.jit(lambda x, fn=fn: fn(np.array(x.shape[0], object), 5)))(jax.ShapeDtypeStruct((b,), np.int8))
         assert [bool(run.call(np.zeros(n, np.int8))) for n in (4, 5, 6)] == [bool(fn(n, 5)) for n in (4, 5, 6)]

@@ -10,6 +10,7 @@ import pytest
 from graphs import build, info, node, tensor
 from onnx import helper
 from openvino_files import File
+from programs import equations
 
 import jaxops.onnx
 import jaxops.openvino
@@ -307,7 +308,7 @@ def test_a_constant_that_is_returned_and_read(name):
 
 def test_what_is_refused():
     model = load("m (float[3] x) => (float[3] y) { y = Relu(x) }")
-    with pytest.raises(ArgumentError, match="astype: int8 is not one of bfloat16 and float16"):
+    with pytest.raises(ArgumentError, match="astype: int8 is not one of bfloat16, float16, float64"):
         model.astype(np.int8)
     with pytest.raises(DTypeError, match=r"input 'x' is float32.*expects x: bfloat16"):
         model.astype(jnp.bfloat16)(np.ones(3, np.float32))
@@ -342,3 +343,50 @@ def test_as_type(make):
     whole = make(np.array([1], np.int32))
     assert as_type(whole, np.dtype(np.float16)) is whole
     assert as_type(make(np.array([300.0], np.float16)), np.dtype(jnp.bfloat16)).dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize("name", TORCH)
+@pytest.mark.parametrize("kind", ["dynamo", "script"])
+def test_in_float64_nothing_is_rounded_to_float32(name, kind):
+    model = jaxops.onnx.load(MODELS / f"{name}.{kind}.onnx").astype(np.float64)
+    inputs, _ = inputs_of(name, np.float64)
+    with jax.enable_x64(True):
+        program = jax.make_jaxpr(lambda params, x: model.apply(params, x))(model.params, inputs)
+    types = {v.aval.dtype for equation in equations(program.jaxpr) for v in equation.outvars}
+    assert np.dtype(np.float64) in types
+    assert np.dtype(np.float32) not in types
+
+
+def test_a_derivative_in_float64():
+    model = jaxops.onnx.load(MODELS / "bert.script.onnx").astype(np.float64)
+    inputs, expected = inputs_of("bert", np.float64)
+    outputs = jax.tree.leaves(model(inputs))
+    assert {y.dtype for y in outputs} == {np.dtype(np.float64)}
+    assert off(outputs[0], expected) < 1e-5
+    random = np.random.default_rng(0)
+    step = {key: random.normal(size=x.shape) for key, x in model.params.items()}
+    with jax.enable_x64(True):
+        apply = jax.jit(lambda params: jax.tree.leaves(model.apply(params, inputs))[0])
+        slope = jax.jvp(apply, (model.params,), (step,))[1]
+        ahead, behind = (apply({k: x + s * step[k] for k, x in model.params.items()}) for s in (1e-6, -1e-6))
+    assert off(slope, np.asarray(ahead - behind) / 2e-6) < 1e-7
+
+
+def test_types_that_the_file_asks_for_in_float64():
+    model = load(
+        """m (float[2, 3] x) => (float[2, 3] y, float[2, 3] z, float[2, 3] bits) {
+        n = Shape(x)  f = Cast <to = 1> (n)  s = Constant <value_float = 0.1> ()  t = ReduceSum <keepdims = 0> (f)
+        w = Mul(t, s)  v = Expand(w, n)  a = Mul(x, v)  b = Cast <to = 6> (a)  c = Cast <to = 1> (b)
+        one = Constant <value_float = 1.0> ()  g = Expand(one, n)  h = ReduceSum <keepdims = 0> (g)
+        y = Div(a, h)  z = Add(a, c)  i = Cast <to = 6> (g)  bits = BitCast <to = 1> (i) }""",
+        opset=26,
+    )
+    x = np.random.default_rng(0).normal(size=(2, 3)) * 10
+    a = x * (5 * np.float64(np.float32(0.1)))
+    double = model.astype(np.float64)
+    with jax.enable_x64(True):
+        compiled = jax.jit(double)(x)
+    for y, z, bits in (double(x), compiled, double.apply(double.params, x)):
+        np.testing.assert_allclose(y, a / 6, rtol=1e-15)
+        np.testing.assert_allclose(z, a + np.trunc(a), rtol=1e-15)
+        np.testing.assert_array_equal(bits, np.full((2, 3), np.int32(1)).view(np.float32).astype(np.float64))

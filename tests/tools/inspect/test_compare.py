@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from graphs import build, info, node, tensor
@@ -110,6 +111,41 @@ def test_what_comes_after_random_numbers_is_left_out():
     found = loaded.compare(X)
     assert [row.note for row in found.rows] == ["random", "random"]
     assert found.agrees
+
+
+def test_a_key_is_taken():
+    loaded = load(build(node("RandomNormalLike", ["x"], ["r"]), node("Sub", ["r", "r"], ["y"])))
+    assert loaded.compare(X, rng=jax.random.key(1)).agrees
+
+
+@pytest.mark.parametrize("name", ["vit.script", "resnet.dynamo"])
+@pytest.mark.parametrize("names", ["file", "module"])
+def test_both_compute_with_the_parameters_of_the_model(name, names):
+    with np.load(MODELS / f"{name.split('.')[0]}.npz") as found:
+        given = [found[key] for key in found.files if key.startswith("in:")]
+    loaded = load(MODELS / f"{name}.onnx", names=names)
+    tuned = loaded.with_params({key: 1.5 * x for key, x in loaded.params.items()})
+    assert not np.allclose(tuned(*given)[0], loaded(*given)[0], atol=1e-2)
+    report = tuned.compare(*given)
+    assert report.agrees, str(report)
+
+
+def test_onnxruntime_rounds_operands_of_weights_in_4_bits():
+    random = np.random.default_rng(0)
+    sizes = {"K": 64, "N": 32, "bits": 4, "block_size": 32, "accuracy_level": 4}
+    weights = [
+        tensor(random.integers(0, 256, (32, 2, 16), dtype=np.uint8), "b"),
+        tensor(random.normal(size=64).astype(np.float32), "scales"),
+    ]
+    product = node("MatMulNBits", ["x", "b", "scales"], ["y"], domain="com.microsoft", **sizes)
+    x = random.normal(size=(3, 64)).astype(np.float32)
+    opsets = [("", 21), ("com.microsoft", 1)]
+    file = build(
+        product, inputs=[info("x", [3, 64])], outputs=[info("y", [3, 32])], initializers=weights, opsets=opsets
+    )
+    report = load(file).compare(x)
+    assert report.first is not None
+    assert report.first.note == "onnxruntime rounds the operand to 8 bits here (accuracy_level 4)"
 
 
 def test_a_model_of_sizes_that_depend_on_data():

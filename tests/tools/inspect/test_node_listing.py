@@ -31,7 +31,7 @@ def net():
 
 
 def test_small_constants_stand_where_they_are_used():
-    text = str(net())
+    text = net().show()
     assert "a = MatMul(x, w)" in text
     assert "b = Reshape(a, [0, -1], allowzero=0)" in text
     assert "c = Pow(b, 2)" in text
@@ -45,7 +45,7 @@ def test_an_input_with_a_default_keeps_its_name():
         inputs=(info("x", ["N", 3]), info("shape", [1], 7)),
         initializers=[tensor(np.array([-1]), "shape")],
     )
-    assert "Reshape(x, shape" in str(load(proto))
+    assert "Reshape(x, shape" in load(proto).show()
 
 
 def test_subgraphs_see_the_constants_around_them():
@@ -56,7 +56,7 @@ def test_subgraphs_see_the_constants_around_them():
         inputs=(info("x", ["N", 3]), info("c", [], 9)),
         initializers=[tensor(np.float32(1), "one")],
     )
-    assert "b = Add(x, 1)" in str(load(proto))
+    assert "b = Add(x, 1)" in load(proto).show()
 
 
 def test_a_pattern_and_a_number_pick_nodes():

@@ -42,7 +42,8 @@ def test_caches_fold_and_other_inputs_stay(first):
         f"  out  present.0.key … (31 more): float32[batch, 8, {total}, 64]",
         f"  out  present.0.value … (31 more): float32[batch, 8, {total.replace('0', '1')}, 64]",
     ]
-    assert len(str(model).splitlines()) == 2 + 65 + 65 + 65  # `print` shows all
+    assert str(model) == f"{model!r}\n  nodes: model.show()"
+    assert len(model.show().splitlines()) == 2 + 65 + 65 + 65
 
 
 def test_sizes_that_differ_do_not_fold():
