@@ -170,6 +170,8 @@ class DTypeError(JaxopsError, TypeError):
 class StaticError(JaxopsError, TypeError):
     """A traced value where the operator needs one that is known while tracing.
 
+    node: the node of a loaded model that needs it. instead: what a user of the model should do, in the hint.
+
     >>> import jax, jaxops as jo
     >>> try:
     ...     jax.jit(jo.reshape)(np.zeros(6), np.array([2, 3]))
@@ -181,11 +183,11 @@ class StaticError(JaxopsError, TypeError):
     def __init__(self, text: str, hint: str = "") -> None:
         """hint: for a caller of the operator. A user of a model, who has a file alone, gets another one."""
         super().__init__(text, hint)
-        self.text, self.hint, self.node = text, hint, ""
+        self.text, self.hint, self.node, self.instead = text, hint, "", "call the model outside `jax.jit`"
 
     def _text(self) -> str:
         of_model = (
-            "call the model outside `jax.jit`: model(…) computes the value first, and then runs the rest; if it "
+            f"{self.instead}: model(…) computes the value first, and then runs the rest; if it "
             "follows from inputs that stay the same, load(path, values={name: value}) fixes them"
         )
         return f"{self.text}\n  hint    {of_model if self.node else self.hint}" if self.hint else self.text
@@ -214,7 +216,7 @@ class UnboundedError(StaticError):
     def _text(self) -> str:
         if self.node:
             hint = (
-                f"call the model outside `jax.jit`, or load(path, bounds={{{self.node!r}: n}}), which makes it "
+                f"{self.instead}, or load(path, bounds={{{self.node!r}: n}}), which makes it "
                 f"{self.result}; {{{self.operator!r}: n}} bounds each {self.operator}, and model.cuts lists all"
             )
             if self.inputs:

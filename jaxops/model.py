@@ -3,14 +3,13 @@
 import copy
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax.export
 
-from jaxops.errors import ArgumentError, PathError, UnsupportedError
+from jaxops.errors import ArgumentError
 from jaxops.graph.data_dependence import expected_cuts
 from jaxops.graph.declared_sizes import separated
 from jaxops.graph.host_part import divided_at_load
@@ -19,26 +18,24 @@ from jaxops.graph.origin import Origin
 from jaxops.graph.parameter_roles import with_whole_features
 from jaxops.graph.parameters import Choice, prepare, renamed
 from jaxops.graph.static_analysis import StaticInputs, marked_inputs
-from jaxops.memory import LIMIT, max_bytes
+from jaxops.memory import LIMIT
 from jaxops.runtime.arguments import Given
 from jaxops.runtime.bounds_check import check_bounds
 from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.model_pytree import ModelStructure, again, register_model
-from jaxops.runtime.parameter_values import GivenWeights, Weights, matched
+from jaxops.runtime.parameter_values import GivenWeights, Weights
 from jaxops.runtime.specialized_pair import Pair
 from jaxops.runtime.stateful_function import StateMethods
 from jaxops.runtime.x64 import portable, restored, under_its_x64
 from jaxops.signature_errors import explained
-from jaxops.tools.adapters.adapter_methods import AdapterMethods
 from jaxops.tools.adapters.merging import Adapting
 from jaxops.tools.convert.astype import Keep, converted
 from jaxops.tools.convert.sharding_rules import Rule, placements
 from jaxops.tools.export.exporting import export
 from jaxops.tools.inspect.inspection import Inspection
-from jaxops.tools.python.source import to_python
 
 
-class Model(StateMethods, AdapterMethods, Inspection):
+class Model(StateMethods, Inspection):
     """A model as a pure JAX function, as `jaxops.onnx.load` and `jaxops.openvino.load` return it.
 
     `model.apply(params, *inputs, **named)` is the pure function, to be jitted, differentiated, vmapped or exported.
@@ -293,63 +290,6 @@ class Model(StateMethods, AdapterMethods, Inspection):
 
     @explained
     @under_its_x64
-    def save(self, path: str | os.PathLike[str], params: Mapping[str, Any] | None = None) -> None:
-        """Writes the model's file again, with other weights. Other runtimes compute the same results from it.
-
-        params: as `model.params`, which is the default. Each weight goes to its place in the file, in the type of the
-        file, also after `astype`; adapters are merged into weights. Weights of more than 2 GB, and weights that were in
-        a file next to the model, go to a second file, `NAME.onnx.<digest>.data`. An existing model is replaced at once,
-        by renaming, and the data that `save` wrote for it are removed after that. Only the two files of an OpenVINO IR,
-        whose names are fixed, are replaced one after the other. Links are followed, and permissions stay.
-        Raises SignatureError for a missing or unknown parameter, ShapeError and DTypeError for one that does not fit,
-        UnsupportedError for a model that was not loaded from a file, and for an adapter of a weight of integers,
-        PathError for a folder that does not exist and for a path where something other than a file is, and
-        ArgumentError for an OpenVINO IR whose path does not end in .xml.
-
-        >>> import tempfile, jaxops.onnx
-        >>> model = jaxops.onnx.load("notebooks/digits.onnx")
-        >>> tuned = {name: x * 1.1 for name, x in model.params.items()}
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     model.save(f"{folder}/tuned.onnx", tuned)
-        ...     saved = jaxops.onnx.load(f"{folder}/tuned.onnx").params
-        >>> bool((saved["hidden.weight"] == tuned["hidden.weight"]).all())
-        True
-        """
-        if self._origin is None:
-            raise UnsupportedError("save: the model was not loaded from a file, so there is no file to write again")
-        if not (folder := Path(path).absolute().parent).is_dir():
-            raise PathError(f"save: there is no folder '{folder}'; make it first")
-        self._write(self._origin, path, self._own_or("save", params))
-
-    @explained
-    @under_its_x64
-    def to_python(
-        self, folder: str | os.PathLike[str], params: Mapping[str, Any] | None = None, *, overwrite: bool = False
-    ) -> None:
-        """Writes the model as a Python package to read and edit: a function for each module, with calls of `jaxops`.
-
-        Its `apply(params, *inputs)` computes what `model.apply` does. Operators are called as `jaxops.conv`, and a
-        version with another meaning as the function of its opset: `opset9 = jaxops.onnx.opset(9)`, `opset9.Upsample`.
-        Such a package of an ONNX model needs onnx. Variables are its last inputs, and their next
-        values its last outputs, as in `export`. params: as `model.params`, which is the default; they go to
-        'params.safetensors', under the paths of their modules, and `load_params()` reads them. overwrite: also write to
-        a folder that has other files, or files that were edited.
-        Raises ExistsError (a FileExistsError) for such a folder; SignatureError, ShapeError and DTypeError as `save`,
-        and UnsupportedError for a node that no function which can be imported computes.
-
-        >>> import os, tempfile, jaxops.onnx
-        >>> model = jaxops.onnx.load("notebooks/digits.onnx")
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     model.to_python(f"{folder}/net")
-        ...     sorted(os.listdir(f"{folder}/net"))
-        ['.jaxops.sha256', '__init__.py', 'params.safetensors']
-        """
-        weights = self._own_or("to_python", params)
-        with max_bytes(self._function.runner.max_bytes):
-            to_python(folder, self.graph, self._formals, weights, self._description, x64=self.x64, overwrite=overwrite)
-
-    @explained
-    @under_its_x64
     def astype(self, dtype: Any, *, keep: Keep | None = None) -> "Model":
         """Returns the model in another type, which floating-point parameters, inputs and outputs have.
 
@@ -377,9 +317,6 @@ class Model(StateMethods, AdapterMethods, Inspection):
         model._function = model._function_by(copy.copy(self._function.runner))
         return model
 
-    def _own_or(self, caller: str, params: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        return self.params if params is None else matched(params, self._tensors, {}, caller)
-
     @explained
     @under_its_x64
     def export(
@@ -406,8 +343,8 @@ class Model(StateMethods, AdapterMethods, Inspection):
         The program also has the limits of the model, and raises an error when it is called with other sizes: `s <= 512`
         for a table of 512 positions, `total == past + s`, or `s >= 2` if the model asks whether a size is 1. A size
         that the model fixes, such as the batch of a state, becomes a number. A Reshape of (b, k) to (-1, 4) asks for a
-        multiple of 4 as b, even if k is one; for all b and k whose product is a multiple of 4, write
-        `{"b": "b, mod(b*k, 4) == 0"}`. The logger "jaxops" says which sizes become numbers or multiples (INFO).
+        b*k that is a multiple of 4, or, if JAX cannot trace the model with that, for a multiple of 4 as b. The logger
+        "jaxops" says which sizes become numbers or multiples (INFO).
         platforms: such as ("cpu", "cuda"); by default JAX's default backend.
         Raises ArgumentError for an unknown size or platform; SizeError, which names the node and a size to fix, if one
         program cannot serve all sizes, or if the file gives one name to two sizes; StaticError for an input that must

@@ -73,39 +73,44 @@ class _Display:
             self._thread.join()
 
 
-@dataclass(frozen=True)
 class _Work:
-    what: str
-    display: _Display
+    """A block of work: the context manager that `progress` returns, which takes the same arguments."""
+
+    def __init__(self, what: str, begun: bool, prompts: bool) -> None:
+        self.what, self._begun, self._prompts = what, begun, prompts
+
+    def __enter__(self) -> None:
+        self._outer = _CURRENT.get()
+        self.display = _Display(self._prompts) if self._outer is None else self._outer.display
+        self._text, self._begin, self._token = self.display.text, time.monotonic(), _CURRENT.set(self)
+        try:
+            if self._begun:
+                step()
+        except BaseException as error:  # Ctrl-C, say: `with` leaves a block only that it has entered
+            self.__exit__(type(error))
+            raise
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._begun and kind is None:
+            _LOGGER.debug("%s: %.2f s", one_line(self.what, _LONGEST), time.monotonic() - self._begin)
+        _CURRENT.reset(self._token)
+        if self._outer is None:
+            self.display.close()
+        else:
+            self.display.text = self._text
 
 
 _CURRENT: contextvars.ContextVar[_Work | None] = contextvars.ContextVar("progress", default=None)
 _DRAWN = threading.Lock()  # held by the one display that is drawn
 
 
-@contextlib.contextmanager
-def progress(what: str, *, begun: bool = True, prompts: bool = True) -> Iterator[None]:
+def progress(what: str, *, begun: bool = True, prompts: bool = True) -> AbstractContextManager[None]:
     """Reports `what` for the block, and displays it if it takes long.
 
     what: such as "loading bert.onnx". begun: False if there may be nothing to do, as in a call that may find its
     program compiled; the first `step` starts the display. prompts: False if a terminal shows it without a prompt, too.
     """
-    outer = _CURRENT.get()
-    display = _Display(prompts) if outer is None else outer.display
-    text, begin = display.text, time.monotonic()
-    token = _CURRENT.set(_Work(what, display))
-    try:
-        if begun:
-            step()
-        yield
-        if begun:
-            _LOGGER.debug("%s: %.2f s", one_line(what, _LONGEST), time.monotonic() - begin)
-    finally:
-        _CURRENT.reset(token)
-        if outer is None:
-            display.close()
-        else:
-            display.text = text
+    return _Work(what, begun, prompts)
 
 
 def step(part: str = "") -> None:

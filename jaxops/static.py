@@ -72,6 +72,17 @@ LIMITING: ContextVar[bool] = ContextVar("LIMITING", default=False)
 CUTTABLE: ContextVar[bool] = ContextVar("CUTTABLE", default=False)
 
 
+class once:
+    """A property that is computed at the first use, without the lock of `functools.cached_property` in Python 3.11."""
+
+    def __init__(self, compute: Callable[[Any], Any]) -> None:
+        self._compute, self._name = compute, compute.__name__
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        value = instance.__dict__[self._name] = self._compute(instance)
+        return value
+
+
 def is_static(value: Any) -> TypeGuard[np.ndarray]:
     """Returns True if the value is known while tracing: anything but a JAX array, or a `FromSizes`, which has one."""
     return not isinstance(value, jax.Array | FromSizes)

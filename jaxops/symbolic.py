@@ -5,13 +5,14 @@ import functools
 import math
 import operator
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from jaxops.errors import symbols_in
-from jaxops.jax_internals import Factor, terms
+from jaxops.jax_internals import Factor, Term, terms
 from jaxops.static import Dim, symbolic_shape
 
 # What the text of a size consists of.
@@ -73,6 +74,21 @@ def recomputed(size: Dim, functions: Mapping[str, Callable[..., Dim]], values: M
         lambda name: symbols[name] if name in symbols else symbolic_shape(name, scope=size.scope)[0],
         functions,
     )
+
+
+def without_shared_operations(size: Dim, divisor: Dim) -> tuple[Dim, Dim]:
+    """Two sizes without the quotients, remainders, maxima and minima that are factors of all terms of both.
+
+    JAX's own division may not terminate if they stay: `4*floordiv(b*k, 4)^2` by `floordiv(b*k, 4)`, where an equation
+    rewrites `4*floordiv(b*k, 4)`.
+    """
+    powers = [Counter({f.size: f.power for f in t.factors if f.operands}) for x in (size, divisor) for t in terms(x)]
+    shared = functools.reduce(operator.and_, powers)
+
+    def remaining(term: Term) -> Dim:
+        return math.prod((f.size ** (f.power - shared[f.size]) for f in term.factors), start=term.number)
+
+    return (sum(map(remaining, terms(size))), sum(map(remaining, terms(divisor)))) if shared else (size, divisor)
 
 
 def operations(size: Dim) -> Iterator[Factor]:

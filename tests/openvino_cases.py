@@ -154,6 +154,7 @@ CASES: dict[str, dict[str, Any]] = {
         **{"values": np.array([1, 3], np.float32), "dense_shape": (3, 3), "indices": np.array([[0, 0], [2, 2]])},
         **{"default_value": np.array(42, np.float32), "size": 4},
     },
+    "squared_difference": {"a": X, "b": X[:1] + 1},
     "string_tensor_pack": {"begins": (0, 1), "ends": (1, 2), "symbols": np.array([97, 98], np.uint8)},
     "string_tensor_unpack": {"data": np.array(["a", "bc"])},
 }

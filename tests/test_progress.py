@@ -337,3 +337,13 @@ def test_a_notebook_that_a_tool_runs_holds_what_its_cells_print():
     book, shown = run_notebook(by_a_person=False)
     assert shown == []
     assert book.cells[0].outputs == []
+
+
+def test_work_that_is_interrupted_as_it_begins(monkeypatch):
+    def interrupted(part=""):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jaxops.progress, "step", interrupted)
+    with pytest.raises(KeyboardInterrupt), progress("waiting"):
+        pass
+    assert jaxops.progress._CURRENT.get() is None

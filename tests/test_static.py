@@ -246,3 +246,17 @@ def test_strings_are_not_asked_one_by_one_for_symbols(monkeypatch):
     assert asked == []
     assert not static.is_symbolic(np.array(["a", 2], object))
     assert asked == ["a", 2]
+
+
+def test_once():
+    class Counted:
+        calls = 0
+
+        @static.once
+        def value(self):
+            self.calls += 1
+            return [self.calls]
+
+    counted = Counted()
+    assert counted.value is counted.value
+    assert (counted.calls, counted.value, Counted().value) == (1, [1], [1])

@@ -5,6 +5,7 @@ import pytest
 from jax.export import symbolic_shape
 
 from jaxops.jax_internals import evaluated
+from jaxops.shapes.arithmetic import divided
 from jaxops.symbolic import (
     OF_ARRAYS,
     arguments_of,
@@ -16,6 +17,7 @@ from jaxops.symbolic import (
     recomputed,
     sides,
     size_of_text,
+    without_shared_operations,
 )
 
 S, T = symbolic_shape("s, t")
@@ -96,3 +98,13 @@ def test_numbers_of_a_size():
 def test_texts():
     assert size_of_text("past + 2*sequence - 1", {"past": 3, "sequence": 4}.__getitem__) == 10
     assert sides("s*t>= 4 - u") == ("s*t", ">=", "4 - u")
+
+
+def test_sizes_without_the_operations_that_they_share():
+    """JAX's own division of the first by the second does not terminate."""
+    b, k = symbolic_shape("b, k", constraints=["mod(b*k, 4) == 0"])
+    quarter = b * k // 4
+    assert without_shared_operations(4 * b * quarter**2, 3 * quarter) == (b * b * k, 3)
+    assert without_shared_operations(b * k, 3 * quarter) == (b * k, 3 * quarter)
+    assert without_shared_operations(6 * quarter**2 + quarter, quarter) == (6 * quarter + 1, 1)
+    assert divided("a problem", 4 * quarter**2, quarter) == b * k

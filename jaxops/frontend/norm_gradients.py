@@ -15,10 +15,11 @@ from jaxops import ops
 from jaxops.graph.nodes import Graph, Node, Tensor
 from jaxops.graph.operator import WrappedOperator
 from jaxops.kernels.xla_workarounds import flat_at_zero
+from jaxops.ops import openvino
 from jaxops.static import is_static
 
 # Operators whose result is a sum of squares if the first operand is one, …
-_OF_FIRST = (ops.reduce_sum, ops.reduce_mean, ops.div)
+_OF_FIRST = (ops.reduce_sum, ops.reduce_mean, ops.div, ops.relu, ops.clip)
 # … and operators whose result is a sum of squares if all operands are.
 _OF_ALL = (ops.add, ops.sum, ops.concat)
 
@@ -47,6 +48,8 @@ def with_safe_norms(graph: Graph) -> Graph:
         function = getattr(node.operator, "function", None)  # a missing operator has no function
         if function is ops.constant:
             [constants[node.outputs[0]]] = node.operator.call((), node.attributes, n_outputs=1, rng=None)
+        elif function in (ops.cast, ops.cast_like, ops.identity) and node.inputs[0] in constants:
+            constants[node.outputs[0]] = constants[node.inputs[0]]
         elif _is_root(function, node, squares, constants):
             node = replace(node, operator=SafeRoot(node.operator))
         elif function is not None and _is_squared(function, node, squares, constants):
@@ -58,12 +61,14 @@ def with_safe_norms(graph: Graph) -> Graph:
 def _is_squared(function: Any, node: Node, squares: set[str], constants: Mapping[str, Any]) -> bool:
     """Returns True for a sum of squares, or of powers above 1: its derivative is zero if the sum is zero."""
     inputs = node.inputs
-    if function is ops.reduce_sum_square:
+    if function in (ops.reduce_sum_square, openvino.squared_difference):
         return True
     if function is ops.mul:
         return inputs[0] == inputs[1] or not squares.isdisjoint(inputs)
     if function is ops.pow:
         return _exponent(node, constants) > 1
+    if function is ops.max:  # with a constant above zero it is never zero
+        return not squares.isdisjoint(inputs) and squares.issuperset(name for name in inputs if name not in constants)
     if function in _OF_ALL:
         return squares.issuperset(inputs)
     return (node.operator.traits.kind == "form" or function in _OF_FIRST) and squares.issuperset(inputs[:1])

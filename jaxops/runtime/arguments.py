@@ -252,8 +252,8 @@ def to_operand(formal: Value, value: Any) -> Any:
         raise StaticError(
             f"input '{formal.name}' must be known while tracing, but {describe(value)} is traced\n"
             f"  needed  {formal.static}\n"
-            f"  hint    give it as a NumPy array; under jax.jit close over it or use static_argnames; or fix it: "
-            f"load(path, values={{{formal.name!r}: {_example(formal)}}})"
+            f"  hint    give it as a NumPy array, which may not be an argument of jax.jit (a closure has it); or "
+            f"fix it: load(path, values={{{formal.name!r}: {_example(formal)}}})"
         )
     # With x64 off, a JAX array of 32 bits may represent a 64-bit input; a static value gets the 64 bits back.
     # A copy, as the program keeps it, and the caller may write into the original.

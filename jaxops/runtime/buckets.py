@@ -20,7 +20,7 @@ from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
 from jaxops.compiler.primitives import symbolic_axes
 from jaxops.dtypes import as_traced, canonical
-from jaxops.errors import JaxopsError, ShapeError, SizeError, UnsupportedError
+from jaxops.errors import JaxopsError, ShapeError, SizeError, StaticError, UnsupportedError
 from jaxops.graph.declared_sizes import identifiers
 from jaxops.graph.interpreter import unwrap
 from jaxops.graph.nodes import Graph, Value
@@ -187,6 +187,8 @@ def run_rounded(graph: Graph, params: Mapping[str, Any], inputs: Rounded, rng: A
     except (JaxopsError, Undecided) as error:
         if isinstance(error, SizeError):
             error.names = {size.symbol: size.name for size in inputs.ranges}
+        if isinstance(error, StaticError):
+            error.instead = "load the model without `buckets`"
         served = _text(inputs.ranges)
         error.add_note(f"in a program for {served}, as `buckets` asks for; without them each size gets its own program")
         raise

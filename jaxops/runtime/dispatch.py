@@ -1,15 +1,15 @@
 """THE LIST: the ways in which a call of a model may run, from the first to the last; the first that applies runs.
 
-A call like an earlier one is found first, by the arguments as the caller passed them. For all other ways, one frozen
-value describes the call after its arguments were checked. Some ways change the call, which then goes on with the list:
-under another setting, as the inside of one operation, with fewer nodes, or with larger inputs. The others run it.
+A call like an earlier one is found first, by the arguments as the caller passed them. For all other ways, one value,
+which nobody changes, describes the call after its arguments were checked. Some ways change the call, which then goes on
+with the list: under another setting, as the inside of one operation, with fewer nodes, or with larger inputs. The
+others run it.
 
 The logger "jaxops" says at the level DEBUG which ways a call takes, and why.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -34,10 +34,10 @@ from jaxops.runtime.gathered_params import gathered
 from jaxops.runtime.repeated_calls import CallCache
 from jaxops.runtime.specialized_calls import ReadsTracers
 from jaxops.runtime.x64 import in_64_bits, is_on, x64_on
-from jaxops.static import UNKNOWN, StaticValue, Tracer, is_concrete, tracing
+from jaxops.static import UNKNOWN, StaticValue, Tracer, is_concrete, once, tracing
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)  # a frozen one takes three times as long to make
 class Call:
     """A call whose arguments are checked.
 
@@ -58,16 +58,21 @@ class Call:
     cache: CallCache | None = None
     outer: tuple[Any, Any, Any] | None = None
 
-    @cached_property
+    @once
     def leaves(self) -> tuple[list[Any], Any]:
         """The leaves of the inputs and the key, and their tree."""
         return jax.tree.flatten((self.inputs, self.rng))
 
-    @cached_property
+    @once
     def is_known(self) -> bool:
         """True if no argument is traced."""
         weights = self.cache.concrete if self.cache else all(map(is_concrete, self.weights.values()))
         return weights and all(type(x) is np.ndarray or is_concrete(x) for x in self.leaves[0])
+
+    @once
+    def is_traced(self) -> bool:
+        """True if JAX traces the call."""
+        return tracing()
 
     @property
     def is_mapped(self) -> bool:
@@ -81,12 +86,12 @@ class Call:
             return True
         return self.cache.on_mesh if self.cache else any_on_mesh(self.weights.values())
 
-    @cached_property
+    @once
     def divided(self) -> tuple[Graph, Mapping[str, Any]]:
         """The part of the graph that a program computes, and its inputs."""
         return self.runner.host_parts.divide(self.graph, self.inputs)
 
-    @cached_property
+    @once
     def bucket(self) -> tuple[Range, ...]:
         """The ranges of the sizes that `buckets` rounds up; () if it rounds none."""
         if isinstance(self.inputs, Rounded) or not self.is_known or self.on_mesh:
@@ -136,9 +141,11 @@ def repeated(model: str, x64: bool, cache: CallCache, given: Given) -> Any:
 
 def run(call: Call) -> Sequence[Any]:
     """Returns the outputs of a call, in the types that the caller gets, by the first way that applies."""
-    way = next(way for way in WAYS if way.applies(call))
-    explain(call.graph.name, way.name, way.when)
-    return way.run(call)
+    for name, applies, way, when, _ in WAYS:
+        if applies(call):
+            explain(call.graph.name, name, when)
+            return way(call)
+    raise AssertionError("the last way applies to any call")
 
 
 def _under_settings(way: Callable[[Call], Sequence[Any]]) -> Callable[[Call], Sequence[Any]]:
@@ -174,7 +181,7 @@ def _in_64_bits(call: Call) -> Sequence[Any]:
 
 
 def _is_part(call: Call) -> bool:
-    if call.given is None or not tracing() or is_long(call.graph):
+    if call.given is None or not call.is_traced or is_long(call.graph):
         return False
     return may_be_one_operation(call.arguments) and not call.on_mesh
 
@@ -197,9 +204,9 @@ def _inside(call: Call, given: Given | None) -> Callable[..., Sequence[Any]]:
 
 def _has_host_part(call: Call) -> bool:
     # `Model.x64` counts on it that the host computes nothing for other outputs.
-    if call.given is None or call.given.outputs is not None or tracing():
+    if call.given is None or call.given.outputs is not None or call.is_traced:
         return False
-    return any(type(x) is StaticValue for x in call.inputs.values()) and call.divided[0] is not call.graph
+    return StaticValue in map(type, call.inputs.values()) and call.divided[0] is not call.graph
 
 
 def _after_host(call: Call) -> Sequence[Any]:
@@ -209,7 +216,7 @@ def _after_host(call: Call) -> Sequence[Any]:
 
 
 def _is_traced(call: Call) -> bool:
-    return cast(Any, jax.config).jax_disable_jit or checks_numbers() or tracing()
+    return cast(Any, jax.config).jax_disable_jit or checks_numbers() or call.is_traced
 
 
 @_under_settings

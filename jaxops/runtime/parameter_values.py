@@ -144,6 +144,8 @@ def matched(
     """
     if not isinstance(params, Mapping):
         raise SignatureError(f"params is {params!r:.80}; give a dictionary like model.params")
+    if params.keys() == tensors.keys():  # the usual case
+        return {name: _fitting(subject, name, params[name], tensor) for name, tensor in tensors.items()}
     missing = [name for name in tensors if name not in params and name not in values]
     if missing:
         is_nested = any(isinstance(value, Mapping) for value in params.values())
@@ -157,6 +159,9 @@ def matched(
 
 def _fitting(subject: str, name: str, value: Any, tensor: Tensor) -> jax.Array:
     """Returns a parameter with the model's shape and type; float32 may represent float64, as in JAX with x64 off."""
+    has_type = isinstance(value, jax.Array) and value.dtype == tensor.dtype and value.shape == tensor.shape
+    if has_type and tensor.dtype.itemsize < 8:  # the usual case
+        return value
     if not isinstance(value, jax.Array):
         with errors_of("params"):
             check_array(name, value)

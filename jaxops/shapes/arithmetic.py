@@ -7,7 +7,14 @@ Addition, subtraction and multiplication are Python's own operators.
 from jaxops.errors import ShapeError, SizeError, shape_text, symbols_in
 from jaxops.jax_internals import is_counted, may_be_none, note_equal, terms
 from jaxops.static import Dim, Sizes, Undecided, is_symbolic
-from jaxops.symbolic import arguments_of, at_zero, operations, quotient_in, recomputed
+from jaxops.symbolic import (
+    arguments_of,
+    at_zero,
+    operations,
+    quotient_in,
+    recomputed,
+    without_shared_operations,
+)
 
 
 def quotient(a: Dim, b: Dim) -> Dim:
@@ -237,8 +244,9 @@ def divided(problem: str, size: Dim, count: Dim) -> Dim:
 
     Raises ShapeError unless that is an integer, SizeError if that depends on a symbolic size, with the text `problem`.
     """
-    part = size // count
-    if part * count == size:
+    whole, by = without_shared_operations(size, count)
+    part = whole // by
+    if part * by == whole:
         return part
     if isinstance(size, int) and isinstance(count, int):
         raise ShapeError(problem)

@@ -172,3 +172,42 @@ def test_a_narrow_model_with_a_constant_output():
     for results in (narrow(x), jax.jit(narrow.apply)(narrow.params, x), narrow.apply(narrow.params, x)):
         assert [y.dtype for y in results] == [jnp.bfloat16] * 4
         assert [float(results[k]) for k in (1, 3)] == [1.5, 7]
+
+
+@pytest.mark.parametrize(
+    ("ask", "options", "instead"),
+    [
+        (lambda m: jax.jit(m)(X[0]), {}, "call the model outside `jax.jit`"),
+        (lambda m: m.export(), {}, "call the model without exporting it"),
+        (lambda m: m(X[0]), {"buckets": {"n": 8}}, "load the model without `buckets`"),
+    ],
+)
+def test_an_open_size_names_the_way_out_of_where_the_user_is(ask, options, instead):
+    found = model("m (float[n] x) => (int64[1, k] y) { y = NonZero(x) }")
+    with pytest.raises(UnboundedError) as caught:
+        ask(load(found, **options))
+    assert f"hint    {instead}, or load(path, bounds={{'y': n}})" in str(caught.value)
+    assert load(found)(X[0]).tolist() == [[0, 1, 2]]
+    if "outside" not in instead:
+        ask(load(found, bounds={"y": 4}, **options))
+
+
+def test_a_value_that_must_be_known_names_the_way_out_of_where_the_user_is():
+    running = model(
+        "m (float[n] x) => (float[k] y) { s = Shape(x) z = Constant <value_int = 0> () e = Expand(s, s) "
+        "c = CumSum(e, z) m = Constant <value_ints = [-1]> () last = Gather(c, m) y = ConstantOfShape(last) }"
+    )
+    with pytest.raises(StaticError, match="hint    call the model without exporting it: model"):
+        load(running).export()
+    with pytest.raises(StaticError, match="hint    load the model without `buckets`: model"):
+        load(running, buckets={"n": 8})(X[0])
+    assert load(running)(X[0]).shape == (9,)
+    assert jax.jit(load(running))(X[0]).shape == (9,)
+
+
+def test_an_input_that_must_be_known_may_not_be_an_argument():
+    net = load(model("m (float[n] x, int64[2] shape) => (float[q, r] y) { y = Reshape(x, shape) }"))
+    shape = np.array([3, -1])
+    with pytest.raises(StaticError, match=r"a NumPy array, which may not be an argument of jax\.jit"):
+        jax.jit(net)(X[0], shape)
+    assert jax.jit(lambda x: net(x, shape))(X[0]).shape == (3, 1)

@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from graphs import model
+from openvino_files import File
 
 import jaxops.onnx
+import jaxops.openvino
 
 ONCE = "i = Constant <value_ints: ints = [1]> () two = Constant <value_float: float = 2.0> () "
 # What `torch.onnx.export` makes of each, and the gradient that PyTorch's own operator has at [[0, 0], [3, 4]].
@@ -38,6 +40,18 @@ CHAINS = {
         ONCE + "s = Mul(x, x) t = Mul(two, x) q = Mul(t, t) a = Add(s, q) y = Sqrt(a)",
         [[0, 0], [5**0.5, 5**0.5]],
     ),
+    "distance, clipped": (
+        ONCE
+        + "z = Sub(x, x) d = Sub(x, z) s = Mul(d, d) r = ReduceSum(s, i) low = Constant <value_float: float = 0> () "
+        "m = Max(low, r) c = Clip(m, low) p = Relu(c) y = Sqrt(p)",
+        NORM,
+    ),
+    "exponents that are cast": (
+        ONCE + "e = Constant <value: tensor = double {2}> () f = Identity(e) g = Cast <to: int = 1> (f) s = Pow(x, g) "
+        "r = ReduceSum(s, i) h = Constant <value: tensor = double {0.5}> () j = Cast <to: int = 1> (h) y = Pow(r, j)",
+        NORM,
+    ),
+    "root of a sum of squares": ("s = ReduceSumSquare <axes: ints = [1]> (x) y = Sqrt(s)", NORM),
     "in a function": ("y = own.Norm(x)", NORM),
     "in a branch": (
         ONCE + "yes = Constant <value: tensor = bool {1}> () y = If(yes) <then_branch = t () => (float[M, 1] z) "
@@ -83,3 +97,43 @@ def test_values_stay():
     x = np.array([[0, 0], [3, 4], [np.nan, 1], [np.inf, 1], [-0.0, 1e-30]], np.float32)
     loaded = jaxops.onnx.load(model("m (float[5, 2] x) => (float[5] y) { s = Mul(x, x) y = Sqrt(s) }"))
     np.testing.assert_array_equal(loaded(x), np.sqrt(x * x))
+
+
+def of_ir(squares, root, exponents, x):
+    """The gradients by both operands of the root of the mean of their squared difference, in an IR."""
+    file = File("distance")
+    a, b = file.parameter(list(x.shape), "f4"), file.parameter(list(x.shape), "f4")
+
+    def number(value):
+        constant = file.constant(np.array(value, exponents))
+        return file.layer("Convert", 1, [constant], {"destination_type": "f32"}) if exponents == "f2" else constant
+
+    axis = file.constant(np.array([1]))
+    if squares == "SquaredDifference":
+        square = file.layer("SquaredDifference", 1, [a, b])
+    else:
+        difference = file.layer("Subtract", 1, [a, b])
+        square = file.layer(squares, 1, [difference, difference if squares == "Multiply" else number(2)])
+    if root == "ReduceL2":
+        file.result(file.layer("ReduceL2", 4, [file.layer("Subtract", 1, [a, b]), axis], {"keep_dims": False}))
+    else:
+        total = file.layer("ReduceMean", 1, [square, axis], {"keep_dims": False})
+        file.result(file.layer(root, 1, [total] if root == "Sqrt" else [total, number(0.5)]))
+    net = jaxops.openvino.load(file.xml, weights=file.bin)
+    x = jnp.asarray(x, jnp.float32)
+    return jax.jit(jax.grad(lambda a, b: jnp.sum(net.apply(net.params, a, b)), (0, 1)))(x, jnp.zeros_like(x))
+
+
+@pytest.mark.parametrize("exponents", ["f4", "f2"])
+@pytest.mark.parametrize("root", ["Sqrt", "Power"])
+@pytest.mark.parametrize("squares", ["Multiply", "Power", "SquaredDifference"])
+def test_equal_operands_in_an_ir(squares, root, exponents):
+    one, other = of_ir(squares, root, exponents, np.array([[0, 0], [3, 4]]))
+    np.testing.assert_allclose(one, np.array(NORM) / 2**0.5, rtol=1e-6)
+    np.testing.assert_array_equal(other, -one)
+
+
+def test_equal_operands_of_a_norm_in_an_ir():
+    one, other = of_ir("Multiply", "ReduceL2", "f4", np.array([[0, 0], [3, 4]]))
+    np.testing.assert_allclose(one, NORM, rtol=1e-6)
+    np.testing.assert_array_equal(other, -one)

@@ -8,6 +8,7 @@ import numpy as np
 from jaxops import ops
 from jaxops.openvino.registry import version
 from jaxops.openvino.versions.arguments import Word, laid_beside
+from jaxops.ops import openvino
 from jaxops.static import Array, array, is_symbolic
 
 _BINARY = {
@@ -25,6 +26,7 @@ _BINARY = {
     "LogicalXor": ops.xor,
     "Xor": ops.xor,
     "FloorMod": ops.mod,
+    "SquaredDifference": openvino.squared_difference,
 }
 
 
@@ -73,12 +75,6 @@ def minimum(a: Array, b: Array, *, auto_broadcast: Word) -> Array:
 @version("NotEqual", 1, of=ops.equal)
 def not_equal(a: Array, b: Array, *, auto_broadcast: Word) -> Array:
     return ops.not_(ops.equal(a, laid_beside("NotEqual", a, b, auto_broadcast)))
-
-
-@version("SquaredDifference", 1, of=ops.mul)
-def squared_difference(a: Array, b: Array, *, auto_broadcast: Word) -> Array:
-    difference = ops.sub(a, laid_beside("SquaredDifference", a, b, auto_broadcast))
-    return ops.mul(difference, difference)
 
 
 @version("Select", 1, of=ops.where)

@@ -10,6 +10,8 @@ import numpy as np
 from jaxops.dtypes import as_traced, is_float, is_string
 from jaxops.memory import bounded_operands
 from jaxops.opaque import ChosenStrings
+from jaxops.ops.common.elementwise import broadcast_to
+from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import StaticValue, Tracer
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -26,7 +28,8 @@ def moves_strings(*positions: int) -> Callable[[F], F]:
     def decorate(fn: F) -> F:
         @functools.wraps(fn)
         def run(*args: Any, **attributes: Any) -> Any:
-            if not any(map(_is_traced, args)) and not any(map(_is_traced, attributes.values())):
+            traced = any(map(_is_traced, args)) or any(map(_is_traced, attributes.values()))
+            if not traced or attributes.get("reduction", "none") != "none":  # a reduction reads the elements
                 return fn(*args, **attributes)
             given = [k for k in positions if k < len(args)]
             numbers, strings = _as_numbers([args[k] for k in given])
@@ -61,9 +64,10 @@ def maps_strings(fn: F) -> F:
     """
 
     @functools.wraps(fn)
-    def run(x: Any, **attributes: Any) -> Any:
+    def run(*args: Any, **attributes: Any) -> Any:
+        x = args[0] if args else None
         if not isinstance(x, ChosenStrings) or not _is_traced(x):
-            return fn(x, **attributes)
+            return fn(*args, **attributes)
         results = fn(x.items.value, **attributes)
         if is_string(results):
             return ChosenStrings(x.array, StaticValue(results))
@@ -72,6 +76,28 @@ def maps_strings(fn: F) -> F:
         inside = (x.array >= 0) & (x.array < len(results))
         place = jnp.where(inside, x.array, jnp.full_like(x.array, len(results)))
         return jnp.append(table, jnp.asarray(fill).astype(table.dtype))[place]
+
+    return cast(F, run)
+
+
+def joins_strings(fn: F) -> F:
+    """Marks an operator that maps each pair of elements of its two operands by itself to a string, so that it maps all
+    pairs of strings among which traced numbers choose. An index out of range has no string, nor has its pair.
+    """
+
+    @functools.wraps(fn)
+    def run(*operands: Any) -> Any:
+        if not any(map(_is_traced, operands)) or not all(map(holds_strings, operands)):
+            return fn(*operands)
+        (a, first), (b, second) = ((numbers, items) for [numbers], items in (_as_numbers([x]) for x in operands))
+        assert first is not None
+        assert second is not None
+        whole = fn(first.value[:, None], second.value[None, :])
+        sizes = broadcast(a.shape, b.shape)
+        a, b = (broadcast_to(as_traced(x), sizes) for x in (a, b))
+        inside = (a >= 0) & (a < whole.shape[0]) & (b >= 0) & (b < whole.shape[1])
+        place = jnp.where(inside, a * whole.shape[1] + b, jnp.full_like(a, -1))
+        return ChosenStrings(place, StaticValue(whole.reshape(-1)))
 
     return cast(F, run)
 

@@ -3,6 +3,7 @@ arrays of a symbolic shape that hold one number.
 """
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -75,6 +76,21 @@ def equal_in(fn: F) -> F:
         y = fn(data, *args, **attributes)
         known = isinstance(data, FromSizes) and not data.items.ndim and _is_filled(data.shape)
         return _filled(y, data.items[()]) if known else y
+
+    return cast(F, run)
+
+
+def sums_equal(fn: F) -> F:
+    """Marks a sum: of a known integer, it is the integer times the number of elements."""
+
+    @functools.wraps(fn)
+    def run(data: Any, *args: Any, **attributes: Any) -> Any:
+        y = fn(data, *args, **attributes)
+        number = only_number(data) if isinstance(data, FromSizes) and not data.items.ndim else None
+        if number is None or data.dtype != y.dtype:
+            return y
+        count = of_sizes.divided("the elements of a sum", math.prod(data.shape), math.prod(y.shape))
+        return _filled(y, floats.SizeRatio(np.dtype(np.int64), number * count))
 
     return cast(F, run)
 

@@ -24,7 +24,7 @@ from jaxops.static import A, Array, Tracer, array, is_symbolic, jit_if_concrete
 TRAITS = Traits(foldable=True, grows=True)
 
 
-def _operands(values: Sequence[Any]) -> tuple[Any, ...]:
+def arithmetic_operands(values: Sequence[Any]) -> tuple[Any, ...]:
     """Operands of one type of numbers. Constants beside traced floats are hidden from XLA; see `hidden`."""
     arrays = operands(values, "numbers")
     if not (is_float(arrays[0].dtype) and any(isinstance(x, Tracer) for x in values)):
@@ -43,7 +43,7 @@ def add(a: Bias[A], b: Bias[A]) -> A:
     >>> add(np.array([1, 2]), 10)
     array([11, 12])
     """
-    return broadcast_reduce(_operands((a, b)), np.add, lax.add)
+    return broadcast_reduce(arithmetic_operands((a, b)), np.add, lax.add)
 
 
 @tracks_sizes
@@ -57,7 +57,7 @@ def sub(a: Bias[A], b: Bias[A]) -> A:
     >>> sub(np.array([1, 2]), 10)
     array([-9, -8])
     """
-    return broadcast_reduce(_operands((a, b)), np.subtract, lax.sub)
+    return broadcast_reduce(arithmetic_operands((a, b)), np.subtract, lax.sub)
 
 
 def _scales(operands: Sequence[Any], result: Any, attributes: Any) -> bool:
@@ -77,7 +77,7 @@ def mul(a: Weight[A], b: Weight[A]) -> A:
     >>> mul(np.array([1, 2]), 10)
     array([10, 20])
     """
-    return broadcast_reduce(_operands((a, b)), np.multiply, lax.mul)
+    return broadcast_reduce(arithmetic_operands((a, b)), np.multiply, lax.mul)
 
 
 @tracks_sizes
@@ -255,7 +255,7 @@ def sum(inputs: Bias[Sequence[Array]]) -> Array:
     >>> sum([np.array([1, 5]), np.array([3, 2]), 1])
     array([5, 8])
     """
-    return broadcast_reduce(_operands(inputs), np.add, lax.add)
+    return broadcast_reduce(arithmetic_operands(inputs), np.add, lax.add)
 
 
 def mean(inputs: Sequence[Array]) -> Array:

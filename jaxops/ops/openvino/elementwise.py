@@ -1,6 +1,6 @@
-"""Elementwise operators: 8-bit floats, the inverse error function, common types; and GRN, a norm over channels."""
+"""Elementwise: 8-bit floats, inverse error function, squared difference, common types; and GRN, a norm."""
 
-__all__ = ["convert_promote_types", "erf_inv", "fake_convert", "grn"]
+__all__ = ["convert_promote_types", "erf_inv", "fake_convert", "grn", "squared_difference"]
 
 import functools
 from typing import Any, Literal
@@ -13,13 +13,14 @@ from jax import lax
 from jaxops.attributes import element_type, flag, one_of
 from jaxops.dtypes import accumulation_type, as_traced, canonical, floating, floats_of_one_type, is_float, type_name
 from jaxops.errors import DTypeError, ShapeError, describe
-from jaxops.ops.common.elementwise import broadcast_to
+from jaxops.ops.common.elementwise import broadcast_reduce, broadcast_to
 from jaxops.ops.common.result_sizes import assert_sizes
+from jaxops.ops.math.arithmetic import arithmetic_operands
 from jaxops.ops.quantization.straight_through_estimator import rounded
 from jaxops.shapes.arithmetic import must_agree
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.signature import ElementType, operator
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import A, Array, jit_if_concrete
 
 Float8 = Literal["f8e4m3", "f8e5m2"]
 _FLOAT8 = {"f8e4m3": jnp.float8_e4m3fn, "f8e5m2": jnp.float8_e5m2}
@@ -112,6 +113,21 @@ def grn(data: Array, *, bias: float) -> jax.Array:
 def _grn(x: Any, bias: float) -> Any:
     wide = x.astype(accumulation_type(x.dtype))
     return (wide * lax.rsqrt((wide * wide).sum(1, keepdims=True) + bias)).astype(x.dtype)
+
+
+@operator(foldable=True, grows=True)
+def squared_difference(a: A, b: A) -> A:
+    """(a - b)², element by element; the operands broadcast to each other.
+
+    a, b: numbers of one dtype. Returns that dtype, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ.
+    Source: OpenVINO SquaredDifference-1.
+
+    >>> squared_difference(jnp.array([1.0, 5.0]), jnp.array([3.0])).tolist()
+    [4.0, 4.0]
+    """
+    difference = broadcast_reduce(arithmetic_operands((a, b)), np.subtract, lax.sub)
+    return broadcast_reduce((difference, difference), np.multiply, lax.mul)
 
 
 @operator(kind="form")

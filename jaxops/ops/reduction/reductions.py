@@ -32,7 +32,7 @@ from jaxops.kernels.xla_workarounds import largest, least, magnitude, root_of_sq
 from jaxops.ops.common.elementwise import on_sizes, one_of_kind, symbolic
 from jaxops.ops.common.prefix_products import whole_product
 from jaxops.ops.common.result_sizes import assert_sizes
-from jaxops.ops.common.size_tracking import equal_in
+from jaxops.ops.common.size_tracking import equal_in, sums_equal
 from jaxops.ops.math.arithmetic import div
 from jaxops.ops.math.exponentials import log
 from jaxops.ops.tensor.inspection import dims
@@ -218,6 +218,7 @@ _NO_SIZES = {_norm2, _log_total, _log_total_exp}
 
 
 @operator(precision="narrow")
+@sums_equal
 def reduce_sum(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The sum along axes; 0 over no elements.
 

@@ -14,6 +14,7 @@ from jaxops.dtypes import as_traced, canonical, is_float, is_string, loses_sign
 from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from jaxops.memory import bounded
 from jaxops.opaque import ChosenStrings
+from jaxops.ops.common.chosen_strings import maps_strings
 from jaxops.ops.common.elementwise import on_facts
 from jaxops.ops.common.size_tracking import sizes_as, tracks_sizes
 from jaxops.ops.common.words import from_words, words_of
@@ -42,6 +43,7 @@ def _gains_digits(operands: Any, result: np.dtype | None, attributes: Any) -> bo
 
 @operator(grows=_gains_digits)
 @tracks_sizes
+@maps_strings
 def cast(input: SizesKept[A], *, to: ElementType, saturate: int = 1, round_mode: RoundMode = "up") -> A:
     """Converts the elements of `input` to another type.
 

@@ -12,6 +12,7 @@ from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import ArgumentError, describe
 from jaxops.memory import bounded
+from jaxops.ops.common.chosen_strings import moves_strings
 from jaxops.ops.common.elementwise import one_of_kind, traced_if_symbolic
 from jaxops.ops.common.result_sizes import bounded_like, check_counts
 from jaxops.shapes.arithmetic import must_agree
@@ -21,6 +22,7 @@ from jaxops.static import Array, array, beside, is_symbolic, jit_if_concrete, kn
 TRAITS = Traits(foldable=True)
 
 
+@moves_strings(2)
 def one_hot(indices: Array, depth: Static, values: Array, *, axis: int = -1, wrap: bool = True) -> Array:
     """Adds an axis that holds one value at the index and another everywhere else.
 

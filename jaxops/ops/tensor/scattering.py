@@ -17,6 +17,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, one_of
 from jaxops.dtypes import as_traced, at_least_int32, unify
 from jaxops.errors import AxisError, DTypeError, ShapeError, describe
+from jaxops.ops.common.chosen_strings import moves_strings
 from jaxops.ops.common.indices import checked_indices, from_start
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.tensor import indexing as sizes_of
@@ -84,6 +85,7 @@ def _accumulates(operands: Any, result: Any, attributes: Mapping[str, Any]) -> b
 
 
 @operator(grows=_accumulates)
+@moves_strings(0, 2)
 def scatter_elements(data: A, indices: A, updates: A, *, axis: int = 0, reduction: Reduction = "none") -> A:
     """Writes each update at its own coordinates, except along `axis`, where `indices` gives the position.
 
@@ -141,6 +143,7 @@ def _mode(inside: bool) -> str:
 
 
 @operator(grows=_accumulates)
+@moves_strings(0, 2)
 def scatter_nd(data: A, indices: A, updates: A, *, reduction: Reduction = "none") -> A:
     """Writes `updates` into `data` at the positions given by tuples of indices.
 

@@ -12,6 +12,7 @@ import numpy as np
 from jaxops.attributes import flag, integer, one_of
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe, shape_text
 from jaxops.memory import bounded, bounded_operands
+from jaxops.ops.common.chosen_strings import joins_strings, maps_strings
 from jaxops.ops.common.result_sizes import bounded_like
 from jaxops.ops.text.regular_expressions import compiled, encoded
 from jaxops.shapes.math.broadcasting import broadcast
@@ -32,6 +33,7 @@ def _strings(operand: str, value: Any) -> np.ndarray:
     return values.astype(object, copy=False)
 
 
+@joins_strings
 def string_concat(x: Any, y: Any) -> np.ndarray:
     """Concatenates each string of `x` with that of `y`; the operands broadcast to each other.
 
@@ -135,6 +137,7 @@ def string_normalizer(
     return np.array(remaining or [""], object).reshape((1, -1) if values.ndim == 2 else (-1,))
 
 
+@maps_strings
 def regex_full_match(x: Any, *, pattern: str | None = None) -> np.ndarray:
     """Returns True for each string that a pattern matches from its first to its last character.
 

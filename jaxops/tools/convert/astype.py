@@ -22,6 +22,7 @@ from jaxops.dtypes import is_float
 from jaxops.errors import ArgumentError, DTypeError
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
 from jaxops.graph.operator import WrappedOperator
+from jaxops.ops import openvino
 from jaxops.runtime.x64 import x64_on
 from jaxops.signature import SHAPE_ONLY, STATIC
 
@@ -321,10 +322,11 @@ def _mean_behind(root: Node, producers: Mapping[str, Node]) -> set[Node]:
         return set()
     chain.add(node)
     squares = producers.get(node.inputs[0])
-    if squares is not None and squares.operator.function in (ops.pow, ops.mul):
+    if squares is not None and squares.operator.function in (ops.pow, ops.mul, openvino.squared_difference):
         chain.add(squares)
-        difference = producers.get(squares.inputs[0])
-        if difference is not None and difference.operator.function is ops.sub:
+        at_once = squares.operator.function is openvino.squared_difference
+        difference = squares if at_once else producers.get(squares.inputs[0])
+        if difference is not None and difference.operator.function in (ops.sub, openvino.squared_difference):
             chain.add(difference)
             means = (producers.get(name) for name in difference.inputs)
             chain.update(n for n in means if n is not None and n.operator.function is ops.reduce_mean)

@@ -100,10 +100,10 @@ def export(
         except _Learned:
             pass
         except SizeError as error:
-            if limits.in_trace or limits.learn(error):
+            if limits.in_trace or limits.learn(error) or limits.splits_products():
                 continue
             if limiting:
-                limits, limiting = Limits(constraints_asked, axes, batches), False
+                limits, limiting = Limits(constraints_asked, axes, batches, products=limits.products), False
                 continue
             error.names = {text: name for name, text in meanings.items()}
             error.example = limits.example(error)
@@ -116,8 +116,10 @@ def export(
                 raise
             keys = (jax.eval_shape(lambda: jax.random.key(0)),)
         except JaxopsError as error:
-            if limits.in_trace:
+            if limits.in_trace or limits.splits_products():
                 continue
+            if isinstance(error, StaticError):
+                error.instead = "call the model without exporting it"
             symbolic = sorted(
                 (name for name, text in meanings.items() if not text.isdigit()),
                 key=lambda name: meanings[name] not in limits.asked,
@@ -164,6 +166,9 @@ def _say_limited(meanings: Mapping[str, str], limits: Limits) -> None:
 
     meanings: the texts asked for, by name. limits: those of the program.
     """
+    for limit in limits.learned:
+        if limit.said:
+            say(f"export: {limit.said}")
     learned = {limit.symbol for limit in limits.learned}
     for name, size in limits.sizes(meanings).items():
         if learned.isdisjoint(symbols_in(meanings[name])):
@@ -201,18 +206,14 @@ def _check(value: Value) -> None:
         raise StaticError(
             f"export: input '{value.name}' must be known while tracing, so it cannot be an argument of the program\n"
             f"  needed  {value.static}\n"
-            f"  hint    export jax.jit(lambda params, x: model.apply(params, x, {_python_name(value.name)}=…)) with "
-            f"jax.export.export, which gives it a value"
+            f"  hint    fix its value when loading: load(path, values={{{value.name!r}: value}}), or the largest "
+            f"size that it sets: bounds={{{value.name!r}: n}}"
         )
     if value.kind != "tensor" or value.shape is None or value.dtype is None:
         raise UnsupportedError(
             f"export: the model declares {value}; every input must be a tensor with a declared type and number of "
             f"axes, or use jax.export.export(jax.jit(model.apply)) with your own shapes"
         )
-
-
-def _python_name(name: str) -> str:
-    return name if name.isidentifier() else "**{" + repr(name) + ": …}"
 
 
 def _read(name: str, meaning: int | str, symbol: str) -> tuple[str, list[str]]:

@@ -1,7 +1,6 @@
 """The methods of a model that look into it: names, tables, pictures, and a comparison with another runtime."""
 
 import functools
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,6 @@ from jaxops.runtime.model_function import ModelFunction
 from jaxops.runtime.parameter_values import GivenWeights, Weights
 from jaxops.runtime.x64 import under_its_x64
 from jaxops.signature_errors import explained
-from jaxops.tools.adapters.merging import merged
 from jaxops.tools.inspect.compare import Comparison, compare, names_of
 from jaxops.tools.inspect.node_listing import listing
 from jaxops.tools.inspect.nonfinite import NonFinite, find_nonfinite
@@ -30,9 +28,10 @@ from jaxops.tools.inspect.parameter_paths import Paths, flat, nested, paths
 from jaxops.tools.inspect.summary import Summary, example, summarize, symbolic, timed, traced
 from jaxops.tools.inspect.tables import Report, Table
 from jaxops.tools.plot.drawing import Plot, plot
+from jaxops.tools.writing import Writing
 
 
-class Inspection(Report):
+class Inspection(Writing, Report):
     """The methods of a model that look into it."""
 
     graph: Graph
@@ -243,11 +242,6 @@ class Inspection(Report):
         graph = self._function.part()
         with max_bytes(self._function.runner.max_bytes), jax.debug_nans(False), jax.debug_infs(False):
             return find_nonfinite(graph, values, self._weights.all(), rng)
-
-    def _write(self, origin: Origin, path: str | os.PathLike[str], params: Mapping[str, Any]) -> Origin:
-        """Writes the model's file again with these parameters; returns the origin that the new file is."""
-        known = self._weights.all() if isinstance(self._weights, Weights) else {}
-        return origin.save(path, self._file_graph, merged(self.graph.adapters, params), self._written, known)
 
     @under_its_x64
     def _examples(self, op: str, inputs: Sequence[Any], named: Any, sizes: Any, arrays: Any = None) -> dict[str, Any]:

@@ -75,7 +75,16 @@ def test_a_position_out_of_range_stays_one(position):
 
 def test_what_reads_strings_is_refused_under_jit():
     with pytest.raises(StaticError, match=r"strings that depend on traced numbers cannot be used under jit"):
-        jax.jit(lambda p: jo.string_concat(ChosenStrings(p, StaticValue(LABELS)), "s"))(POSITIONS)
+        jax.jit(lambda p: jo.string_split(ChosenStrings(p, StaticValue(LABELS))))(POSITIONS)
+
+
+def test_pairs_of_strings():
+    """A position out of range has no string, nor has its pair with another."""
+    joined = jax.jit(lambda p: jo.string_concat(ChosenStrings(p, StaticValue(LABELS)), np.array(["s", "t"], object)))
+    assert np.asarray(joined(jnp.array([1, 0]))).tolist() == [f"{LABELS[1]}s", f"{LABELS[0]}t"]
+    for place in (-1, len(LABELS)):
+        with pytest.raises(BoundsError, match="out of range"):
+            np.asarray(joined(jnp.array([place, 0])))
 
 
 @pytest.mark.parametrize("test", [True, False])

@@ -1,4 +1,4 @@
-"""FakeConvert, ErfInv, GRN and ConvertPromoteTypes against NumPy and against OpenVINO."""
+"""FakeConvert, ErfInv, GRN, SquaredDifference and ConvertPromoteTypes against NumPy and against OpenVINO."""
 
 import math
 
@@ -105,9 +105,22 @@ def test_scalars_and_64_bits(x64):
         ),
         (ShapeError, "must broadcast to `data`", lambda: ops.fake_convert(X[0], X)),
         (DTypeError, "`data` must be floating-point", lambda: ops.erf_inv([1])),
+        (
+            ShapeError,
+            r"squared_difference: .*\(3,\).*\(2,\)",
+            lambda: ops.squared_difference(X[0, :, 0, 0], X[:, 0, 0, 0]),
+        ),
+        (DTypeError, "squared_difference: ", lambda: ops.squared_difference(X, np.int32(1))),
         (ShapeError, "must have a batch and channels", lambda: ops.grn(X[0, 0, 0], bias=0.1)),
     ],
 )
 def test_errors(error, text, call):
     with pytest.raises(error, match=text):
         call()
+
+
+@pytest.mark.parametrize("run", [ops.squared_difference, jax.jit(ops.squared_difference)])
+def test_squared_difference(run):
+    x = np.array([np.nan, np.inf, 3, -2], np.float32)
+    np.testing.assert_array_equal(run(jnp.asarray(x), jnp.ones(1)), [np.nan, np.inf, 4, 9])
+    check_grads(run, (jnp.asarray(X), jnp.asarray(X[:1, :, :1])), order=1, modes=["rev"], rtol=1e-2)

@@ -9,9 +9,11 @@ import onnx.parser
 import pytest
 from graphs import build, info, node, tensor
 from onnx import helper
+from openvino_files import File
 from programs import equations
 
 import jaxops.onnx
+import jaxops.openvino
 from jaxops.errors import ArgumentError, DTypeError
 from jaxops.sharding import tensor_parallel
 from jaxops.tools.convert.astype import as_type
@@ -105,9 +107,20 @@ RMS_NORM = """spelled (float[2, 8] x) => (float[2, 8] y)
 }"""
 
 
-@pytest.mark.parametrize("body", [LAYER_NORM, RMS_NORM])
+def layer_norm_of_ir():
+    file = File("spelled")
+    x, axis, keep = file.parameter([2, 8]), file.constant(np.array([-1])), {"keep_dims": True}
+    mean = file.layer("ReduceMean", 1, [x, axis], keep)
+    variance = file.layer("ReduceMean", 1, [file.layer("SquaredDifference", 1, [x, mean]), axis], keep)
+    shifted = file.layer("Add", 1, [variance, file.constant(np.float32(1e-5))])
+    difference = file.layer("Subtract", 1, [x, mean])
+    file.result(file.layer("Divide", 1, [difference, file.layer("Sqrt", 1, [shifted])]))
+    return jaxops.openvino.load(file.xml, weights=file.bin)
+
+
+@pytest.mark.parametrize("body", [LAYER_NORM, RMS_NORM, layer_norm_of_ir])
 def test_a_normalization_in_several_nodes_is_float32(body):
-    model = load(body)
+    model = body() if callable(body) else load(body)
     x = (1000 * np.random.default_rng(0).standard_normal((2, 8))).astype(np.float16)  # squares exceed float16
     expected = model(x.astype(np.float32))
     assert off(model.astype(np.float16)(x), expected) < 1e-3

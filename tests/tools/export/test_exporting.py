@@ -304,8 +304,11 @@ def test_platforms_are_a_list():
 
 def test_inputs_that_are_no_arguments():
     shape = model("(float[n,4] x, int64[2] shape) => (float[a,b] y)", "y = Reshape(x, shape)")
-    with pytest.raises(StaticError, match=r"(?s)input 'shape' must be known.*model.apply\(params, x, shape=…\)"):
+    with pytest.raises(
+        StaticError, match=r"(?s)input 'shape' must be known.*values=\{'shape': value\}.*bounds=\{'shape': n"
+    ):
         jaxops.onnx.load(shape).export()
+    assert shapes(jaxops.onnx.load(shape, values={"shape": np.array([2, -1])}).export()) == ["float32[n,4]"]
     ranked = model("(float[n,4] x) => (float[a,b] y)", "y = Relu(x)")
     ranked.graph.input[0].type.tensor_type.ClearField("shape")
     with pytest.raises(UnsupportedError, match=r"the model declares x: float32\[…\]"):

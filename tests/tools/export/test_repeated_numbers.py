@@ -42,6 +42,14 @@ ROWS = [
     Row("the largest", HEAD, repeating("m = ReduceMax<keepdims=1>(v)"), NB, "float32[n,4]"),
     Row("the smallest", HEAD, repeating("k = ReduceMin<keepdims=0>(v)  m = Reshape(k, m1)"), NB, "float32[n,4]"),
     Row("the mean", HEAD, repeating("m = ReduceMean<keepdims=1>(v)"), NB, "float32[n,4]"),
+    Row(
+        "the sum, of all and of rows",
+        "(float[n,4] x, float[b,5] y) => (float[u] o, float[w,w2] p, int64[2] q)",
+        f"""{CONSTANTS}  {REPEATS}  t = ReduceSum<keepdims=1>(v)  o = ConstantOfShape(t)
+        i2 = Constant<value_ints=[2]>()  s = Concat<axis=0>(i2, n)  e = Expand(v, s)
+        q = ReduceSum<keepdims=0>(e, i1)  p = ConstantOfShape(q)""",
+        NB,
+    ),
     Row("one element", HEAD, repeating("m = Gather(v, z1)"), NB, "float32[n,4]"),
     Row(
         "an element that data choose",

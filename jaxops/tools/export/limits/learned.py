@@ -48,6 +48,7 @@ class Limits:
     batches: Mapping[str, str] = field(default_factory=dict)
     learned: list[Limit] = field(default_factory=list)
     in_trace: bool = False
+    products: bool = True  # whether a limit may be that a product of symbols is a multiple of a number
     turned: dict[str, str] = field(default_factory=dict)  # requirement of a branch → its opposite, which is assumed
     _branches: dict[str, str] = field(default_factory=dict)  # the same, for requirements learned at branches
     _tried: set[tuple[str, Limit]] = field(default_factory=set)
@@ -75,7 +76,7 @@ class Limits:
     def learn(self, error: SizeError) -> bool:
         """Adds the requirement of the model to the limits; False if nothing new helps."""
         needs = self.turned.get(error.needs, error.needs)
-        limits = limits_for(needs, self.axes, _ranges(self._constraints)) if needs else ()
+        limits = limits_for(needs, self.axes, _ranges(self._constraints), self.products) if needs else ()
         for limit in chain(self._of_batch(error), limits):
             if (needs, limit) not in self._tried:
                 self._tried.add((needs, limit))
@@ -120,9 +121,23 @@ class Limits:
         if not asked or len(self.turned) == _MOST_TURNS:
             return False
         self.turned[asked[-1]] = self._branches[asked[-1]]
+        self._start_again()
+        return True
+
+    def splits_products(self) -> bool:
+        """Starts again with multiples of single symbols in place of those of products; False if it has no such limit.
+
+        JAX knows more about `4*b` than about a b of which `b*k` is a multiple of 4.
+        """
+        if not any(limit.said for limit in self.learned):
+            return False
+        self.products = False
+        self._start_again()
+        return True
+
+    def _start_again(self) -> None:
         self.learned, self._branches, self._tried = [], {}, set()
         self._begin()
-        return True
 
     @property
     def asked(self) -> list[str]:

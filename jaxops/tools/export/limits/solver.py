@@ -33,13 +33,14 @@ _MOST_CHOICES = 4
 class Limit:
     """A limit: constraints such as `s <= 512`, or a symbol and its meaning, such as `32*h`, `1` or `past + s`.
 
-    asked: the symbols of the requirement that led to this limit.
+    asked: the symbols of the requirement that led to this limit. said: a limit of a product, in words.
     """
 
     constraints: tuple[str, ...] = ()
     symbol: str = ""
     meaning: str = ""
     asked: frozenset[str] = frozenset()
+    said: str = ""
 
 
 def fresh_scope(constraints: Sequence[str] = (), ranges: Mapping[str, Range] | None = None) -> Any:
@@ -79,11 +80,13 @@ def solutions(difference: Any, equation: bool) -> Numbers:
     return Numbers.where(difference, (lambda values: values == 0) if equation else (lambda values: values >= 0))
 
 
-def limits_for(needs: str, axes: Mapping[str, int], ranges: Mapping[str, Range]) -> Iterator[Limit]:
+def limits_for(
+    needs: str, axes: Mapping[str, int], ranges: Mapping[str, Range], products: bool = False
+) -> Iterator[Limit]:
     """Yields limits under which a requirement holds, the simplest first.
 
     axes: symbol → the axis of the inputs that have it; symbols on the same axis may be one size. ranges: of the
-    symbols.
+    symbols. products: whether the first limit may say that a product of symbols is a multiple of a number.
     """
     difference, equation = difference_of(needs)
     symbols = symbols_in(difference)
@@ -96,7 +99,8 @@ def limits_for(needs: str, axes: Mapping[str, int], ranges: Mapping[str, Range])
         plain = with_meanings(difference, {}, SymbolicScope())
         chosen = () if "<=" in needs else _of_operands(plain, equation)
         several = _of_several(difference, symbols, axes) if equation else [Limit((needs,))]
-        candidates = chain([Limit(chosen or ())], several)
+        product_limit = _of_product(needs, difference) if products and equation else Limit()
+        candidates = chain([product_limit, Limit(chosen or ())], several)
     for limit in candidates:
         if limit != Limit():
             yield replace(limit, asked=frozenset(symbols_in(needs)))
@@ -226,6 +230,25 @@ def _of_several(difference: Any, symbols: Sequence[str], axes: Mapping[str, int]
     if is_symbolic(value) or (value >= 1 and len(others) <= _MOST_OTHERS):
         factors = [*map("".join, chain.from_iterable(combinations(others, k) for k in range(len(others) + 1)))]
         yield Limit(tuple(f"{factor}{_unsigned(longest)} == {factor}{value}" for factor in factors))
+
+
+def _of_product(needs: str, difference: Dim) -> Limit:
+    """The limit that a product of symbols is a multiple of a number, if that is what a requirement means:
+    `mod(b*k, 4) == 0` for `4*floordiv(b*k, 4) == b*k`, where multiples of 4 as b would serve less. An empty limit for
+    any other requirement.
+    """
+    sum_of = sorted(terms(difference), key=lambda term: -term.number)
+    if len(sum_of) != 2:
+        return Limit()
+    (number, quotient, _), (times, symbols, product) = sum_of
+    is_product = sum(f.power for f in symbols) > 1 and not any(f.operands for f in symbols)
+    if not is_product or [(f.name, f.power) for f in quotient] != [("floordiv", 1)]:
+        return Limit()
+    whole, divisor = quotient[0].operands
+    if number <= 1 or whole * number != -times * divisor * product:
+        return Limit()
+    also = () if (divisor, times) == (number, -1) else (needs,)
+    return Limit((f"mod({product}, {number}) == 0", *also), said=f"{product} must be a multiple of {number}")
 
 
 def _divisors(size: Dim) -> list[int]:
