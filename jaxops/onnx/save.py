@@ -150,7 +150,7 @@ class _Places:
         """Raises UnsupportedError for a weight that was changed and has no place, or shares one with another."""
         placed = {name for _, name in self.found} | {other for *_, other in self._shared} | self.equal
         for name, weight in weights.items():
-            if name not in placed and not np.array_equal(weight, original.get(name)):
+            if name not in placed and not (name in original and np.array_equal(weight, original[name])):
                 raise UnsupportedError(
                     f"save: the weight '{name}' was changed, or given by with_params, and is a constant of the "
                     "standard's own definition of an operator, so the file has no place for it"
