@@ -28,7 +28,7 @@ from jaxops.signature import (
     traits,
 )
 from jaxops.static import Array
-from jaxops.tools.convert.astype import narrowed
+from jaxops.tools.convert.astype import converted
 from jaxops.tools.generate.cache_inputs import windows_of
 from jaxops.tools.inspect.parameter_paths import paths
 from jaxops.tools.plot.blocks import blocks
@@ -129,7 +129,7 @@ def test_marks_serve_another_front_end():
     tensors = {name: Tensor(x.dtype, x.shape, lambda x=x: np.asarray(x)) for name, x in params.items()}
     assert paths(graph).names["p::2"] == "encoder.blend.bias"
     assert kinds(graph, params)["Blend"] == "convolution"
-    narrow = narrowed(graph, graph.inputs, (), tensors, params, "bfloat16", None)
+    narrow = converted(graph, graph.inputs, (), tensors, params, "bfloat16", None)
     assert [n.operator.type.name for n in narrow.graph.nodes] == ["float32", "bfloat16"]
 
 
