@@ -107,7 +107,7 @@ def test_what_makes_another_program_makes_another_structure(other):
         {"max_bytes": 1 << 20},
         {"sharding": lambda name, path, shape: NamedSharding(two_devices(), P("i" if shape[0] == 4 else None))},
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
 def test_where_weights_are_does_not_count(net, options):
     other = load(NET, **options)
@@ -143,7 +143,7 @@ def test_a_checkpoint_goes_into_a_model_placed_elsewhere(net, tmp_path):
         ({"sizes": {"N": 3}}, "inputs"),
         ({"operators": {("", "Relu"): lambda x: x}}, "operators"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
 def test_the_error_names_the_fact_that_differs(net, options, fact):
     assert fact in differing(net, load(NET, **options)) <= {fact, "nodes", "parameters"}
