@@ -1,4 +1,4 @@
-"""How nodes read the weights of a model: which operand is a weight, along which axes, with which scales."""
+"""The operands of nodes that are weights of a model, with their axes and scales."""
 
 import re
 from collections.abc import Mapping, Sequence

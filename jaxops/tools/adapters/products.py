@@ -47,7 +47,7 @@ class Product:
 
     @property
     def matrix(self) -> Any:
-        """What products of one adapter have in common: the parameters, and the numbers of inputs and outputs."""
+        """The parameters and the numbers of inputs and outputs, which products of one adapter have in common."""
         return self.parameters, self.sizes
 
 
@@ -71,8 +71,8 @@ class Modules:
 
 
 class _Layout(NamedTuple):
-    """How a node multiplies: whether it transposes the value and the weight, and the factor of the product. sizes: the
-    numbers of inputs and outputs, where the node states them."""
+    """The form of a product: whether it transposes the value and the weight, and its factor. sizes: the numbers of
+    inputs and outputs, if the node states them."""
 
     value: bool = False
     weight: bool = False
@@ -154,7 +154,7 @@ def _module_of_weight(path: str) -> str:
 
 
 class _Scope:
-    """What a graph may read that does not depend on inputs: by name, parameters, static values, and nodes that compute
+    """The values of a graph that do not depend on inputs: by name, parameters, static values, and nodes that compute
     a value of these."""
 
     def __init__(self, graph: Graph, outer: "_Scope | None" = None) -> None:

@@ -14,7 +14,7 @@ _UNSUPPORTED = {"num_beams": 1, "num_return_sequences": 1, "min_length": 0, "no_
 
 
 class Defaults(NamedTuple):
-    """What a file says about generation. A number that is 0 says nothing.
+    """The defaults of a file for generation. A number of 0 gives none.
 
     stop: the tokens that end a row. room: the largest number of tokens, prompt included. max_length: where a row ends,
     prompt included.

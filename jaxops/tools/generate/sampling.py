@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Sampling(NamedTuple):
-    """What a program that chooses tokens depends on; another one is compiled for each.
+    """The choice of tokens, as far as a program of its own is compiled for it.
 
     draws: whether tokens are drawn; otherwise the likeliest is taken. top_k: how many tokens to draw from, 0 for all.
     by_top_p: whether `top_p` limits them. penalizes: whether tokens that a row has already are made less likely.

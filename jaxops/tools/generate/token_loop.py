@@ -14,8 +14,8 @@ from jaxops.tools.generate.sampling import Numbers, Sampling, log_probabilities,
 
 
 class Request(NamedTuple):
-    """What rows (R,) ask for. keys: (R,), or None. limits: (R,), how many tokens a row may get. stop: (S,), the tokens
-    that end a row. pad: the token that follows them."""
+    """The requests of rows (R,). keys: (R,), or None. limits: (R,), how many tokens a row may get. stop: (S,), the
+    tokens that end a row. pad: the token that follows them."""
 
     keys: Any
     limits: jax.Array
