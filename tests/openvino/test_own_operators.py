@@ -15,8 +15,8 @@ from jaxops.openvino.registry import find
 
 BOXES = np.float32([[[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, -0.1, 1, 0.9], [0, 10, 1, 11]]])
 SCORES = np.float32([[[0.9, 0.75, 0.6, 0.95], [0.1, 0.2, 0.3, 0.4]]])
-# Types that the helper does not write: strings, bits and floats of 8 bits.
-NOT_HERE = {"string_tensor_pack", "string_tensor_unpack", "binary_convolution", "fake_convert"}
+# Types that the helper does not write: strings, bits and floats of 8 bits; and `look_up`, which is a Gather in a file.
+NOT_HERE = {"string_tensor_pack", "string_tensor_unpack", "binary_convolution", "fake_convert", "look_up"}
 
 
 def newest(name):

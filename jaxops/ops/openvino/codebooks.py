@@ -20,7 +20,7 @@ def look_up(codes: Array, table: Array, *, to: ElementType) -> Array:
     codes: any shape, integers in [0, T). table: (T,), numbers. to: element type of the result. In a loaded model it
     runs at each call, since codes take less memory than numbers.
     Returns the shape of codes. Raises ShapeError, DTypeError, BoundsError for a static code beyond the table.
-    Source: NNCF writes Gather-8 of a codebook, with codes of 4 or 8 bits.
+    Source: OpenVINO Gather-8 of a codebook, which NNCF writes with codes of 4 or 8 bits.
 
     >>> look_up(np.uint8([[2, 0]]), np.float32([-1, 0, 1]), to=np.float32).tolist()
     [[1.0, -1.0]]
