@@ -262,7 +262,7 @@ def test_names_of_nodes_reach_the_program():
 
 
 def test_the_listing(mlp):
-    assert str(mlp).splitlines() == [
+    assert mlp.show().splitlines() == [
         "model main · opset ai.onnx 18 · tests",
         "  6 nodes, 3 parameters with 35 elements",
         "  in   x: float32[N, 4]",
@@ -284,7 +284,7 @@ def test_the_listing_shows_attributes_and_subgraphs():
             then_branch = t () => (float[A] p) { p = Relu(k) }, else_branch = e () => (float[B] q) { q = Neg(k) }
         >
     }"""
-    lines = str(load(model(text)))
+    lines = load(model(text)).show()
     assert "a = LeakyRelu(x, alpha=0.25)" in lines
     assert "b = Transpose(a, perm=[0])" in lines
     assert "then_branch:\n" in lines

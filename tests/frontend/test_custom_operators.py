@@ -37,7 +37,7 @@ def test_inputs_attributes_and_static_marks():
         np.testing.assert_array_equal(y, 2 * X.reshape(6))
         np.testing.assert_allclose(z, np.sin(X), rtol=1e-6)
     np.testing.assert_array_equal(jax.grad(lambda x: found(x)[0].sum())(X), np.full_like(X, 2))
-    assert "Scaled(x, , n, factor=2, mode='flat')" in str(found)
+    assert "Scaled(x, , n, factor=2, mode='flat')" in found.show()
 
 
 def test_without_it_the_operator_is_missing():

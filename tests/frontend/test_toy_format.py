@@ -95,7 +95,7 @@ def test_one_program_for_all_sizes(net):
 
 
 def test_what_people_look_at(net):
-    assert "y = softmax(c)" in str(net)
+    assert "y = softmax(c)" in net.show()
     assert "model toy · toy 1" in str(net)
     assert net.paths["/net/fc/matmul"] == "net.fc"
     assert net.paths["net.fc.bias"] == "net.fc.bias"

@@ -25,7 +25,7 @@ from jaxops.openvino.registry import find
 
 KINDS = ("text", "weights", "layers", "numbers", "edges", "operations", "structure")
 # Types that single files do not have: strings, bits and floats of 8 bits.
-_LEFT_OUT = {"string_tensor_pack", "string_tensor_unpack", "binary_convolution", "fake_convert"}
+_LEFT_OUT = {"look_up", "string_tensor_pack", "string_tensor_unpack", "binary_convolution", "fake_convert"}
 _NUMBERS = ("0", "1", "-1", "2", "3", "7", "100", "2147483647", "4294967296", "1099511627776", "9223372036854775807")
 _NUMBERS += ("-9223372036854775808", "18446744073709551612", "99999999999999999999999", "?", "-1..3", "5..2", "...")
 _WORDS = (

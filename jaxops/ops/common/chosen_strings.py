@@ -1,6 +1,7 @@
 """Strings that traced numbers choose, in operators that move or compare elements: numbers stand for them."""
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -85,8 +86,11 @@ def joins_strings(fn: F) -> F:
     pairs of strings among which traced numbers choose. An index out of range has no string, nor has its pair.
     """
 
+    signature = inspect.signature(fn)
+
     @functools.wraps(fn)
-    def run(*operands: Any) -> Any:
+    def run(*arguments: Any, **named: Any) -> Any:
+        operands = signature.bind(*arguments, **named).args
         if not any(map(_is_traced, operands)) or not all(map(holds_strings, operands)):
             return fn(*operands)
         (a, first), (b, second) = ((numbers, items) for [numbers], items in (_as_numbers([x]) for x in operands))
