@@ -82,12 +82,13 @@ def run_graph(
     params: Mapping[str, Any],
     rng: Any,
     outer: ChainMap[str, Any] | None = None,
+    run: Callable[..., Sequence[Any]] | None = None,
 ) -> list[Any]:
     """The outputs of a graph.
 
     inputs_by_name: its inputs, which may replace initializers. params: the model's parameters. rng: a key for nodes
-    that draw random numbers, or None. outer: the values that the graph may capture. A value is deleted after the last
-    node that reads it.
+    that draw random numbers, or None. outer: the values that the graph may capture. run: the function that runs a node;
+    `run_node` by default. A value is deleted after the last node that reads it.
     """
     local = {
         **graph.static,
@@ -102,7 +103,7 @@ def run_graph(
             node = graph.nodes[index]
             inputs = [values[name] if name else None for name in node.inputs]
             key = jax.random.fold_in(rng, graph.number(index)) if rng is not None and node.draws else None
-            outputs = run_node(node, inputs, params, key, values)
+            outputs = (run or run_node)(node, inputs, params, key, values)
             local.update((name, value) for name, value in zip(node.outputs, outputs, strict=False) if name)
             del inputs, outputs
             for name in graph.dead_after[index]:

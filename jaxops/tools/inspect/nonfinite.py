@@ -1,7 +1,6 @@
 """Finds the nodes at which NaNs and infinities begin."""
 
-from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from jaxops.dtypes import is_inexact
 from jaxops.errors import amount
-from jaxops.graph.interpreter import run_node
+from jaxops.graph.interpreter import run_graph, run_node
 from jaxops.graph.nodes import Graph, Node
 from jaxops.static import Tracer
 from jaxops.tools.inspect.tables import Report, Table
@@ -90,30 +89,19 @@ class _Search:
     def __init__(self) -> None:
         self.rows: list[Row] = []
 
-    def run(
-        self,
-        graph: Graph,
-        inputs_by_name: Mapping[str, Any],
-        params: Mapping[str, Any],
-        rng: Any,
-        outer: ChainMap[str, Any] | None = None,
-    ) -> list[Any]:
+    def run(self, *arguments: Any) -> list[Any]:
         """Returns the outputs of a graph, as `run_graph`."""
-        weights = {name: params[param] for name, param in graph.params.items() if name not in inputs_by_name}
-        local = {**graph.static, **weights, **inputs_by_name}
-        values = ChainMap(local, *(outer.maps if outer else ()))
-        for index, node in enumerate(graph.nodes):
-            operands = {name: values[name] for name in node.inputs if name}
-            key = jax.random.fold_in(rng, graph.number(index)) if rng is not None and node.draws else None
-            known = len(self.rows)
-            outputs = run_node(node, [operands.get(name) for name in node.inputs], params, key, values, runs=self.run)
+        return run_graph(*arguments, run=self.node)
+
+    def node(self, node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: Any) -> Sequence[Any]:
+        """Returns the outputs of a node, as `run_node`."""
+        known = len(self.rows)
+        outputs = run_node(node, inputs, params, rng, values, self.run)
+        if len(self.rows) == known:  # otherwise a node inside has made them
+            operands = {name: x for name, x in zip(node.inputs, inputs, strict=True) if name}
             results = {name: y for name, y in zip(node.outputs, outputs, strict=False) if name}
-            if len(self.rows) == known:  # otherwise a node inside has made them
-                self.rows.extend(_made(node, operands, results))
-            local.update(results)
-            for name in graph.dead_after[index]:
-                del local[name]
-        return [values[value.name] if value.name else None for value in graph.outputs]
+            self.rows.extend(_made(node, operands, results))
+        return outputs
 
 
 def _made(node: Node, operands: Mapping[str, Any], results: Mapping[str, Any]) -> Iterator[Row]:
