@@ -97,11 +97,16 @@ class Program:
     outputs: tuple[Operand, ...]
 
     @classmethod
-    def of(cls, closed: Any) -> Self:
-        """Makes a program of a closed jaxpr: an operation for each equation. Its inputs are the values 0, 1, …"""
+    def of(cls, closed: Any, inlined: str = "") -> Self:
+        """Makes a program of a closed jaxpr: an operation for each equation. Its inputs are the values 0, 1, …
+
+        inlined: the primitive, such as "jit", whose programs are written out.
+        """
         types, operations = list(closed.in_avals), list[Operation]()
 
         def add(equation: Any, operands: Sequence[Operand]) -> Sequence[Operand]:
+            if equation.primitive.name == inlined:
+                return interpret(equation.params["jaxpr"], operands, add, lambda value, _: Constant(value))
             results = tuple(range(len(types), len(types) + len(equation.outvars)))
             types.extend(v.aval for v in equation.outvars)
             operations.append(Operation(equation, tuple(operands), results, str(equation.source_info.name_stack)))

@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.compiler.axis_rules import independent_axes
-from jaxops.compiler.ir import Constant, Operand, Operation, Program, interpret
+from jaxops.compiler.ir import Constant, Operand, Operation, Program
 from jaxops.compiler.primitives import ELEMENTWISE, PRODUCTS, jaxprs, sizes_of, symbolic_axes
 from jaxops.kernels.named_call import named_call, plain_jaxpr
 
@@ -53,7 +53,7 @@ def with_one_entry(closed: Any, axis: int) -> Any:
 
     Returns None if entries mix behind the last matrix product, so that the complete result would be computed.
     """
-    program = _without_jit(closed)
+    program = Program.of(closed, inlined="jit")
     result, *others = program.outputs
     if not isinstance(result, int):
         return None
@@ -68,23 +68,6 @@ def with_one_entry(closed: Any, axis: int) -> Any:
 
     types = [jax.ShapeDtypeStruct(program.types[v].shape, program.types[v].dtype) for v in program.inputs]
     return jax.make_jaxpr(run)(*types, jax.ShapeDtypeStruct((), np.int32))
-
-
-def _without_jit(closed: Any) -> Program:
-    """Returns a closed jaxpr as a program in which functions under `jit` are inlined."""
-    types, operations = list(closed.in_avals), list[Operation]()
-
-    def add(equation: Any, operands: Sequence[Operand]) -> Sequence[Operand]:
-        if equation.primitive.name == "jit":
-            return interpret(equation.params["jaxpr"], operands, add, lambda value, _: Constant(value))
-        results = tuple(range(len(types), len(types) + len(equation.outvars)))
-        types.extend(v.aval for v in equation.outvars)
-        operations.append(Operation(equation, tuple(operands), results, str(equation.source_info.name_stack)))
-        return results
-
-    inputs = tuple(range(len(types)))
-    outputs = interpret(closed, inputs, add, lambda value, _: Constant(value))
-    return Program(tuple(operations), tuple(types), inputs, tuple(outputs))
 
 
 def _planned(program: Program, result: Operand, axis: int, whole: Iterable[Operand]) -> _Plan:
@@ -140,7 +123,7 @@ def _cut_of_call(equation: Any, axis: int) -> _Cut | None:
     assert named is not None
     if call.transforms or named.outside is not None or named.sizes is not None:  # its keywords may hold sizes
         return None
-    program = _without_jit(plain_jaxpr(equation))
+    program = Program.of(plain_jaxpr(equation), inlined="jit")
     (result,) = program.outputs
     plan = _planned(program, result, axis, ())
     operands = tuple(plan.entries.get(v) for v in program.inputs)
