@@ -17,8 +17,8 @@ class Assumptions:
     """Lets a node run again that raised a SizeError about numbers of true elements; a `ConstraintSearch`.
 
     A size that must equal another one does so in every call that the model allows: rows are then taken for the other
-    size. A size that broadcasts to another one is 1 or equal to it, which says nothing about other nodes. A value that
-    was computed from sizes, such as `n > 0`, becomes a traced one.
+    size. Two sizes that broadcast to each other are equal, or one of them is 1, which says nothing about other nodes:
+    the result gets a size of its own. A value that was computed from sizes, such as `n > 0`, becomes a traced one.
     """
 
     def __init__(self, sizes: CountedSymbols, outer: Any) -> None:
@@ -33,11 +33,17 @@ class Assumptions:
             return self._outer is not None and self._outer.assume(error)
         # A number, or the symbol that was made first, stays.
         sizes = sorted(error.sizes, key=lambda size: (is_symbolic(size), len(str(size)), str(size)))
-        # A size that is no array's, such as one that Expand gets, does not broadcast: then the two are equal.
-        local = error.broadcasts and str(sizes[-1]) not in self._broadcast
-        equal = self._broadcast if local else self._sizes.equal
-        if error.problem.endswith("must be equal") and len(sizes) == 2 and str(sizes[1]) not in equal:
-            equal[str(sizes[1])] = sizes[0]
+        if not error.problem.endswith("must be equal") or len(sizes) != 2:
+            self._pending = "" if "traced" in self._tried else "traced"
+        elif error.broadcasts and not self._sizes.wider:
+            if any(str(size) in self._broadcast for size in sizes):
+                self._sizes.wider = dict(self._broadcast)  # no array's size any more, but in a shape that Expand gets
+            else:
+                result = self._sizes.broadcast(*sizes)
+                self._broadcast |= {str(size): result for size in sizes if size != result}
+            self._pending = "equal"
+        elif str(sizes[1]) not in self._sizes.equal:
+            self._sizes.equal[str(sizes[1])] = sizes[0]
             self._pending = "equal"
         else:
             self._pending = "" if "traced" in self._tried else "traced"
@@ -50,6 +56,7 @@ class Assumptions:
         if not self._pending:
             self._tried.clear()
             self._broadcast.clear()
+            self._sizes.wider = {}
         if self._pending == "traced":
             inputs = jax.tree.map(lambda x: as_traced(x) if is_symbolic(x) else x, list(inputs))
         self._pending = ""
@@ -57,12 +64,12 @@ class Assumptions:
 
     def _resized(self, x: Any) -> Any:
         if isinstance(x, np.ndarray):
-            return self._sizes.with_equal(x) if is_symbolic(x) else x
+            return self._sizes.renamed(x) if is_symbolic(x) else x
         for axis, size in enumerate(x.shape if isinstance(x, jax.Array) else ()):
             if not is_symbolic(size):
                 continue
             if (other := self._sizes.equal.get(str(size))) is not None:
                 x, size = as_long_as(x, axis, size, other), other
-            if (other := self._broadcast.get(str(size))) is not None:
-                x = as_long_as(x, axis, size, other, broadcasts=True)
+            while (other := self._broadcast.get(str(size))) is not None:
+                x, size = as_long_as(x, axis, size, other, broadcasts=True), other
         return x

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxops.compiler.padded.counted import at_most, counted, limited, padded
@@ -15,6 +16,7 @@ from jaxops.dtypes import as_traced
 from jaxops.errors import JaxopsError, StaticError, UnboundedError, UnsupportedError, symbols_in
 from jaxops.graph.nodes import Node
 from jaxops.jax_internals import bounded_by, bounds_of, evaluated, get_opaque_trace_state
+from jaxops.shapes.arithmetic import larger
 from jaxops.signature import SHAPE_ONLY
 from jaxops.static import Undecided, is_symbolic, static_array, symbolic_shape
 from jaxops.symbolic import numbers_of
@@ -51,6 +53,7 @@ class CountedSymbols:
     """The symbols of one trace, each for the number of true elements of a result.
 
     made: symbol → the result. most: symbol → its largest value. equal: size → a size that the model makes equal to it.
+    wider: of the node that runs: a size that it reads as a value → the size that it broadcasts to.
     """
 
     def __init__(self, automatic: bool, scope: Any) -> None:
@@ -59,6 +62,7 @@ class CountedSymbols:
         self._automatic = automatic
         self.made: dict[str, Made] = {}
         self.equal: dict[str, Any] = {}
+        self.wider: Mapping[str, Any] = {}
         self.most: dict[str, int] = {}
         self._scope, self._outer = scope, None if scope is None else bounds_of(scope)
         if scope is not None:
@@ -66,6 +70,8 @@ class CountedSymbols:
         # A traced number of true elements, or what was computed from some → the same with symbols.
         self._numbers: list[tuple[Any, np.ndarray]] = []
         self._flags: list[Any] = []
+        # A symbol for the size that two sizes broadcast to, all three as texts, and the trace that computes it.
+        self._results: list[tuple[Any, set[str], Any]] = []
         # A traced value that inputs with a bound decide alone, and the largest number that is computed from it.
         self._sizing: list[tuple[Any, int]] = []
 
@@ -120,12 +126,12 @@ class CountedSymbols:
         return max((most for most in bounds if most is not None), default=None) if known else None
 
     def _symbolic(self, value: Any) -> Any:
-        return next((self.with_equal(symbols) for traced, symbols in self._numbers if traced is value), value)
+        return next((self.renamed(symbols) for traced, symbols in self._numbers if traced is value), value)
 
-    def with_equal(self, sizes: np.ndarray) -> np.ndarray:
-        """Returns sizes with those in place of others that they are equal to."""
-        other = [self.equal.get(str(size), size) for size in sizes.flat]
-        return static_array(np.array(other, object).reshape(sizes.shape))
+    def renamed(self, sizes: np.ndarray) -> np.ndarray:
+        """Returns sizes with those in place of others that they are equal to, or broadcast to."""
+        other = (self.equal.get(str(size), size) for size in sizes.flat)
+        return static_array(np.array([self.wider.get(str(size), size) for size in other], object).reshape(sizes.shape))
 
     def _counts(self, node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
         """Returns True if a node counts the true elements of a mask: the sum of a Cast, as PyTorch writes it."""
@@ -187,6 +193,24 @@ class CountedSymbols:
             self._scope = symbol.scope
             bounded_by(symbol.scope, functools.partial(self._bounds, 1), functools.partial(self._bounds, 0))
         self.most[str(symbol)], self.made[str(symbol)] = most, Made(node, label, error)
+        return symbol
+
+    def broadcast(self, a: Any, b: Any) -> Any:
+        """Returns the size that two sizes broadcast to: one that data do not decide, else a new symbol."""
+        symbols = [[symbol for symbol in symbols_in(size) if symbol in self.made] for size in (a, b)]
+        if not all(symbols):
+            return b if symbols[0] else a
+        state = get_opaque_trace_state()
+        for symbol, sizes, trace in self._results:
+            if trace == state and {str(a), str(b)} <= sizes:
+                return symbol
+        made = [self.made[symbol] for symbol in symbols_in(a, b) if symbol in self.made]
+        error = next((result.error for result in made if result.error is not None), None)
+        true = [as_traced(np.asarray(size, object)) for size in (a, b)]
+        true = jnp.where(true[0] == 1, true[1], true[0])
+        symbol = self.new(made[0].node, made[0].label, larger(self.room(a), self.room(b)), error)
+        counted(true, true, str(symbol), ())
+        self._results.append((symbol, {str(symbol), str(a), str(b)}, state))
         return symbol
 
     def border(self, node: Node) -> "Border":

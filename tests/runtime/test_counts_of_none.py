@@ -70,18 +70,32 @@ def test_same_as_at_exact_sizes(name, way):
             assert not wrong(true, want, is_rough=True), f"{count} rows"
 
 
-@pytest.mark.parametrize(("op", "dtype"), [("Add", np.float32), ("Mul", np.int32)])
-def test_one_row_is_repeated_for_this_node_alone(op, dtype):
-    """The rows of one mask meet those of another: the numbers of rows are equal, or the second one is 1."""
-    kind = {np.float32: "float", np.int32: "int32"}[dtype]
-    text = f"""rows ({kind}[6, 2] x, bool[6] p, bool[6] q) => ({kind}[a, b] y, {kind}[c, d] z)
-        <int64[1] axis = {{0}}> {{
+BROADCASTS = {
+    "Add": ("c = Add(a, b)", np.add),
+    "Mul": ("c = Mul(a, b)", np.multiply),
+    "Where": ("positive = Less(zero, a) c = Where(positive, b, a)", lambda a, b: np.where(a > 0, b, a)),
+    "Sum": ("c = Sum(b, a, b, row)", lambda a, b: a + b + b),
+    "Expand": ("size = Shape(b) c = Expand(a, size)", lambda a, b: a + 0 * b),
+}
+
+
+# Sum takes floats alone.
+@pytest.mark.parametrize(
+    ("name", "dtype"), [*((name, np.float32) for name in BROADCASTS), *((name, np.int32) for name in [*BROADCASTS][:3])]
+)
+def test_one_row_is_repeated_for_this_node_alone(name, dtype):
+    """The rows of one mask meet those of another: the numbers of rows are equal, or one is 1."""
+    kind, (body, expected) = {np.float32: "float", np.int32: "int32"}[dtype], BROADCASTS[name]
+    text = f"""rows ({kind}[6, 2] x, bool[6] p, bool[6] q) => ({kind}[e, f] c, {kind}[a, b] y, {kind}[c, d] z) {{
         a = Compress<axis = 0>(x, p) b = Compress<axis = 0>(x, q)
-        c = {op}(a, b) y = ReduceSum(c, axis) z = ReduceSum(b, axis) }}"""
-    net = load(model(text), bounds={"Compress": 6})
+        {body} y = ReduceSum(c, axis) z = ReduceSum(b, axis) }}"""
+    given = {"axis": np.array([0]), "zero": np.zeros((), dtype), "row": np.zeros((1, 2), dtype)}
+    net = load(model(text, initializers={name: x for name, x in given.items() if name in text}), bounds={"Compress": 6})
     apply, x = jax.jit(net.apply), np.arange(1, 13, dtype=dtype).reshape(6, 2)
-    for first, second in [(3, 3), (3, 1), (0, 1), (0, 0), (1, 1), (6, 1)]:
+    for first, second in [(3, 3), (3, 1), (0, 1), (0, 0), (1, 1), (6, 1), (1, 4), (1, 0)]:
         p, q = np.arange(6) < first, np.arange(6) >= 6 - second
-        y, z = apply(net.params, x, p, q)
-        np.testing.assert_array_equal(y, np.sum(x[p] * x[q] if op == "Mul" else x[p] + x[q], 0, keepdims=True))
+        c, y, z = apply(net.params, x, p, q)
+        want = expected(x[p], x[q])
+        np.testing.assert_array_equal(c[: len(want)], want)
+        np.testing.assert_array_equal(y, np.sum(want, 0, keepdims=True))
         np.testing.assert_array_equal(z, np.sum(x[q], 0, keepdims=True))
