@@ -187,8 +187,9 @@ class StaticError(JaxopsError, TypeError):
 
     def _text(self) -> str:
         of_model = (
-            f"{self.instead}: model(…) computes the value first, and then runs the rest; if it "
-            "follows from inputs that stay the same, load(path, values={name: value}) fixes them"
+            f"{self.instead}: model(…) computes the value first, and then runs the rest; if it is a size, "
+            "load(path, bounds={name: n}), with the node that computes it, makes one program; if it follows from "
+            "inputs that stay the same, load(path, values={name: value}) fixes them"
         )
         return f"{self.text}\n  hint    {of_model if self.node else self.hint}" if self.hint else self.text
 

@@ -73,9 +73,10 @@ class Options(TypedDict, total=False):
     this number of rows, and a loop that has not ended gives NaN and -1. Such a loop also has gradients, as has one with
     a trip count of at most 1,000. A Loop with a known number of iterations keeps it, such as one that a call gets as a
     NumPy number.
-    A key may also be the name of an input whose value sets a size, such as the lengths in `arange(lengths.max())`. That
-    input may then be traced, and one program serves all its values. Each integer that is computed from the input alone
-    is limited to the range from 0 to the bound; an array of such a size as an output has rows of padding.
+    A key may also be the name of an input whose value sets a size, such as the lengths in `arange(lengths.max())`, or
+    of the node that computes one from data, such as the sum of predicted durations. That value may then be traced, and
+    one program serves all its values. Each integer that is computed from it alone is limited to the range from 0 to the
+    bound; an array of such a size as an output has rows of padding.
     If no output has such a size, as in `x[mask] = y` and `x[mask].mean()` of PyTorch, NonZero, Compress, Unique,
     NonMaxSuppression, and a Loop with a trip count of at most 1,000 need no bound under transformations and in
     `export`.

@@ -5,7 +5,8 @@ In a program, such a result is an array of the fixed size with the true elements
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ from jaxops.graph.liveness import live
 from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.operator import WrappedOperator
 from jaxops.graph.static_analysis import StaticInputs
+from jaxops.signature import SHAPE_ONLY
 
 # An error names at most so many nodes.
 _SHOWN = 8
@@ -41,9 +43,9 @@ class CountedSizes(Protocol):
         """Returns the outputs of any node. call: calls its operator for inputs, and perhaps other attributes."""
         ...
 
-    def from_input(self, node: str, x: Any, most: int) -> Any:
-        """Returns the value of an input that sets sizes: the integers that are computed from it alone, one at a time,
-        are limited to the range from 0 to `most`, and may be sizes. node: the name of the input.
+    def from_value(self, node: str, x: Any, most: int) -> Any:
+        """Returns a value that sets sizes: the integers that are computed from it alone, one at a time, are limited to
+        the range from 0 to `most`, and may be sizes. node: the name of the input, or of the node that computes it.
         """
         ...
 
@@ -103,16 +105,16 @@ class BoundedOperator(WrappedOperator):
         )
 
 
-class BoundedInput(BoundedOperator):
-    """The identity, for an input whose value sets a size of at most the node's attribute `size`."""
+class BoundedValue(BoundedOperator):
+    """The identity, for a value that sets a size of at most the node's attribute `size`."""
 
     foldable = False
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
-        """The value of the input."""
+        """The value itself."""
         (x,), sizes = inputs, COUNTED_SIZES.get()
         return (
-            x if sizes is None or isinstance(x, np.ndarray) else sizes.from_input(self.node, x, attributes["size"]),
+            x if sizes is None or isinstance(x, np.ndarray) else sizes.from_value(self.node, x, attributes["size"]),
         )
 
 
@@ -130,40 +132,59 @@ def with_bounds(graph: Graph, bounds: Mapping[str, Any], operator: Any) -> Graph
     """Returns the graph with fixed sizes for results whose size depends on data, in subgraphs and functions too.
 
     bounds: the name of a node → its size, or the name of an operator → the size for all its nodes without a bound, or
-    the name of an input → the largest size that its value sets. operator: one that returns its operand.
-    Raises ArgumentError for an unknown name, a node whose result has a size that does not depend on data, an input that
-    sets no size, the name of both an input and a node, and a bound that is not a positive integer.
+    the name of an input, or of a node, whose value sets a size → the largest one. operator: one that returns its
+    operand.
+    Raises ArgumentError for an unknown name, a node whose result has a size that does not depend on data, an input or a
+    node that sets no size, the name of both an input and a node, and a bound that is not a positive integer.
     """
     sizes = {name: _size(name, bound) for name, bound in bounds.items()}
     if not sizes:
         return graph
     nodes = list(_nodes(graph, set()))
-    sizing = _inputs_that_size(graph)
+    inputs, computed = _values_that_size(graph)
     for name in sizes:
-        _check(name, nodes, graph, sizing)
-    return _with_bounded_inputs(_bounded(graph, sizes, {}), {n: sizes[n] for n in sizing if n in sizes}, operator)
+        _check(name, nodes, graph, inputs, list(computed))
+    values = {name: (name, sizes[name]) for name in inputs if name in sizes}
+    values |= {name: (node, sizes[node]) for node, names in computed.items() if node in sizes for name in names}
+    return _with_bounded_values(_bounded(graph, sizes, {}), values, operator)
 
 
-def _inputs_that_size(graph: Graph) -> list[str]:
-    """Returns the names of the inputs that must be known, as their values set sizes."""
+def _values_that_size(graph: Graph) -> tuple[list[str], dict[str, list[str]]]:
+    """Returns the inputs that must be known, as their values set sizes, and for each node that computes such a value
+    from data its outputs that do."""
     needs = StaticInputs().walk(live(graph))
     integers = [v.name for v in graph.inputs if v.kind == "tensor" and v.dtype is not None and v.dtype.kind in "iu"]
-    return [name for name in integers if name in needs]
+    static, computed = {"", *graph.static}, dict[str, list[str]]()
+    for node in graph.nodes:
+        read = {name for k, name in enumerate(node.inputs) if node.operator.mark(k) != SHAPE_ONLY}
+        if node.operator.foldable and read <= static:
+            static.update(node.outputs)
+        elif not node.operator.sized_by_data and (names := [name for name in node.outputs if name in needs]):
+            computed[node.label] = names
+    return [name for name in integers if name in needs], computed
 
 
-def _with_bounded_inputs(graph: Graph, sizes: Mapping[str, int], operator: Any) -> Graph:
-    if not sizes:
+def _with_bounded_values(graph: Graph, bounds: Mapping[str, tuple[str, int]], operator: Any) -> Graph:
+    """bounds: value → the name of the input or node that it comes from, and the largest size that it sets."""
+    if not bounds:
         return graph
-    renamed = {name: f"{name} (bounded)" for name in sizes}
-    entering = [
-        Node(BoundedInput(operator, name), "", (name,), (renamed[name],), {"size": size})
-        for name, size in sizes.items()
-    ]
-    nodes = [dataclasses.replace(n, inputs=tuple(renamed.get(name, name) for name in n.inputs)) for n in graph.nodes]
+    renamed = {name: f"{name} (bounded)" for name in bounds}
+    bounding = {
+        name: Node(BoundedValue(operator, origin), "", (name,), (renamed[name],), {"size": size})
+        for name, (origin, size) in bounds.items()
+    }
+    inputs = [value.name for value in graph.inputs if value.name in bounding]
+    nodes, numbers = [bounding[name] for name in inputs], list[int]()
     # Random numbers depend on the numbers of nodes.
-    first, numbers = len(graph.nodes), [graph.number(k) for k in range(len(graph.nodes))]
-    numbers = (*(max([*numbers, first]) + 1 + k for k in range(len(entering))), *numbers)
-    return dataclasses.replace(graph, nodes=(*entering, *nodes), numbers=numbers)
+    known = [graph.number(k) for k in range(len(graph.nodes))]
+    fresh = itertools.count(max([*known, len(graph.nodes)]) + 1)
+    numbers += [next(fresh) for _ in nodes]
+    for node, number in zip(graph.nodes, known, strict=True):
+        after = [bounding[name] for name in node.outputs if name in bounding]
+        read = tuple(renamed.get(name, name) for name in node.inputs)
+        nodes += [dataclasses.replace(node, inputs=read), *after]
+        numbers += [number, *(next(fresh) for _ in after)]
+    return dataclasses.replace(graph, nodes=tuple(nodes), numbers=tuple(numbers))
 
 
 def _size(name: str, bound: Any) -> int:
@@ -182,27 +203,35 @@ def _nodes(graph: Graph, seen: set[Graph]) -> Iterator[Node]:
                 yield from _nodes(inner, seen)
 
 
-def _check(name: str, nodes: Sequence[Node], graph: Graph, sizing: Sequence[str]) -> None:
+def _check(name: str, nodes: Sequence[Node], graph: Graph, inputs: Sequence[str], computed: Sequence[str]) -> None:
+    """inputs, computed: the names of inputs and nodes whose values set sizes."""
     named = [node for node in nodes if name in (node.label, node.operator.name)]
     is_input = any(name == value.name for value in graph.inputs)
     if named and is_input:
         raise ArgumentError(f"`bounds`: '{name}' is an input and {named[0].title}; rename one of them in the file")
-    if name in sizing or any(node.operator.sized_by_data for node in named):
+    if name in (*inputs, *computed) or any(node.operator.sized_by_data for node in named):
         return
-    names = dict.fromkeys(node.label for node in nodes if node.operator.sized_by_data)
     operators = dict.fromkeys(node.operator.name for node in nodes if node.operator.sized_by_data)
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    listed = f"{', '.join(map(repr, operators))}, or the nodes {', '.join(map(repr, list(names)[:_SHOWN]))}{more}"
-    allowed = f"\n  hint    bounds can have: {listed}" if names else "; no node of the model can have a bound"
-    if sizing:
-        inputs = f"the inputs {', '.join(map(repr, sizing[:_SHOWN]))}, whose values set sizes"
-        allowed = f"{allowed}, or {inputs}" if names else f"\n  hint    bounds can have: {inputs}"
+    names = dict.fromkeys(node.label for node in nodes if node.operator.sized_by_data)
+    kinds = [
+        ", ".join(map(repr, operators)),
+        _listed("the nodes", names),
+        _listed("the nodes", computed, ", which compute a size"),
+        _listed("the inputs", inputs, ", whose values set sizes"),
+    ]
+    choice = ", or ".join(filter(None, kinds))
+    allowed = f"\n  hint    bounds can have: {choice}" if choice else "; no node of the model can have a bound"
     if is_input:
         raise ArgumentError(f"`bounds`: the value of input '{name}' sets no size{allowed}")
     if named:
         raise ArgumentError(f"`bounds`: {named[0].title} takes no bound: it does not find its size itself{allowed}")
-    close = near(name, [*names, *operators, *sizing])
+    close = near(name, [*names, *operators, *inputs, *computed])
     raise ArgumentError(f"`bounds`: the model has no node and no operator '{name}'{close}{allowed}")
+
+
+def _listed(kind: str, names: Collection[str], what: str = "") -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{kind} {', '.join(map(repr, list(names)[:_SHOWN]))}{more}{what}" if names else ""
 
 
 def _bounded(graph: Graph, sizes: Mapping[str, int], rebuilt: dict[Graph, Graph]) -> Graph:

@@ -7,7 +7,7 @@ The cut at an If whose branches differ in sizes, or at a Loop whose state grows,
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxops.graph.bounds import BoundedInput
+from jaxops.graph.bounds import BoundedValue
 from jaxops.graph.nodes import Graph, Node
 from jaxops.signature import SHAPE_ONLY, STATIC
 
@@ -49,7 +49,7 @@ def _walk_once(graph: Graph, facts: _Facts, reasons: dict[str, str], walked: dic
             reason = _reason(node, facts_of_inputs)
             if reason:
                 reasons[node.title] = reason
-            known = None if isinstance(node.operator, BoundedInput) else result_is_static(node, facts_of_inputs)
+            known = None if isinstance(node.operator, BoundedValue) else result_is_static(node, facts_of_inputs)
             outputs = [known] * len(node.outputs)
         facts |= {name: fact for name, fact in zip(node.outputs, outputs, strict=False) if name and fact is not None}
     return [facts.get(value.name) for value in graph.outputs]

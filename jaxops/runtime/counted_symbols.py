@@ -101,7 +101,7 @@ class CountedSymbols:
             self._number(node.label, node.operator.label, outputs[0], self.room(inputs[0].size))
             return outputs
         most = self._most_of_inputs(node, inputs)
-        return outputs if most is None else [self.from_input(node.label, y, most, node.operator.label) for y in outputs]
+        return outputs if most is None else [self.from_value(node.label, y, most, node.operator.label) for y in outputs]
 
     def _number(self, node: str, label: str, x: Any, most: int) -> None:
         """Gives a traced integer, an array of one element, a symbol."""
@@ -109,7 +109,7 @@ class CountedSymbols:
         counted(x, x.reshape(()), str(symbol), x.shape)
         self._numbers.append((x, np.full(x.shape, symbol, object)))
 
-    def from_input(self, node: str, x: Any, most: int, label: str = "an input") -> Any:
+    def from_value(self, node: str, x: Any, most: int, label: str = "a value with a bound") -> Any:
         """As of `jaxops.graph.bounds.CountedSizes`."""
         if isinstance(x, jax.Array) and x.size == 1 and np.issubdtype(x.dtype, np.integer):
             x = limited(x, most)

@@ -1,4 +1,4 @@
-"""`load(path, bounds={input: n})`: an input whose value sets a size may be traced; the program has room for n.
+"""`load(path, bounds={name: n})`: an input, or a node, whose value sets a size may be traced; there is room for n.
 
 The expected values are those of `model(x)` without bounds, which is compiled for each size.
 """
@@ -34,14 +34,14 @@ SIZED = {
 }
 
 
-def sized(name):
+def sized(name, start="int64 n) => (float y) {"):
     return model(
-        f"""main (float[8] x, int64 n) => (float[?] y) {{
+        f"""main (float[8] x, {start}
             none = Constant<value = int64 {{0}}>() one = Constant<value = int64 {{1}}>()
             zero = Constant<value_ints = [0]>() end = Constant<value_ints = [99]>()
             two = Constant<value = float {{2}}>()
             {SIZED[name]}
-        }}""".replace("float[?] y", "float y")
+        }}"""
     )
 
 
@@ -52,6 +52,25 @@ def test_what_reads_the_size_sees_no_padding(name):
     for n in (1, 3, 6):
         np.testing.assert_allclose(run({}, x, n), load(proto)(x, n), 2e-5)
     np.testing.assert_array_equal(run({}, x, 9), run({}, x, 6))  # a larger number counts as the bound
+
+
+SUMMED = "float[1,3] d) => (float y) { total = ReduceSum<keepdims = 0>(d) n = Cast<to = 7>(total)"
+
+
+@pytest.mark.parametrize("bound", ["n", "total"])
+@pytest.mark.parametrize("name", SIZED)
+def test_a_size_that_a_node_computes_from_data(name, bound):
+    proto, x = sized(name, SUMMED), RNG.normal(size=8).astype(np.float32)
+    net = load(proto, bounds={bound: 6})
+    run = jax.jit(net.apply)
+    assert not net.cuts
+    for n in (1, 3, 6):
+        durations = np.array([[n - 0.5, 0.25, 0.5]], np.float32)
+        np.testing.assert_allclose(run(net.params, x, durations), load(proto)(x, durations), 2e-5)
+        np.testing.assert_allclose(net(x, durations), run(net.params, x, durations), 2e-5)
+    many = np.array([[[2, 0, 0]], [[1, 2, 3]]], np.float32)
+    found = jax.vmap(lambda d: net.apply(net.params, x, d))(many)
+    np.testing.assert_allclose(found, [run(net.params, x, d) for d in many], 2e-5)
 
 
 def test_all_ways_to_run_agree():
@@ -100,6 +119,13 @@ WRONG = [
 def test_wrong_bounds(bounds, match):
     with pytest.raises(ArgumentError, match=match):
         load(sized("range"), bounds=bounds)
+
+
+def test_nodes_that_compute_sizes_are_listed():
+    with pytest.raises(ArgumentError, match=r"'y' takes no bound.*\n.*can have: the nodes 'total', 'n', which compute"):
+        load(sized("range", SUMMED), bounds={"y": 3})
+    with pytest.raises(StaticError, match=r"bounds=\{name: n\}\), with the node that computes it, makes one program"):
+        jax.jit(load(sized("range", SUMMED)).apply)({}, np.ones(8, np.float32), np.ones((1, 3), np.float32))
 
 
 def test_an_input_and_a_node_of_one_name():
