@@ -61,6 +61,7 @@ def by_genai(folder, rows):
 def by_generate(folder, rows):
     """One call of `generate`; a token is the mean of all after the first."""
     import jax
+
     import jaxops.onnx
 
     model = jaxops.onnx.load(folder / "model.onnx")
