@@ -151,7 +151,7 @@ def with_bounds(graph: Graph, bounds: Mapping[str, Any], operator: Any) -> Graph
 
 def _values_that_size(graph: Graph) -> tuple[list[str], dict[str, list[str]]]:
     """Returns the inputs that must be known, as their values set sizes, and for each node that computes such a value
-    from data its outputs that do."""
+    from data its outputs that do, the last node first."""
     needs = StaticInputs().walk(live(graph))
     integers = [v.name for v in graph.inputs if v.kind == "tensor" and v.dtype is not None and v.dtype.kind in "iu"]
     static, computed = {"", *graph.static}, dict[str, list[str]]()
@@ -161,7 +161,7 @@ def _values_that_size(graph: Graph) -> tuple[list[str], dict[str, list[str]]]:
             static.update(node.outputs)
         elif not node.operator.sized_by_data and (names := [name for name in node.outputs if name in needs]):
             computed[node.label] = names
-    return [name for name in integers if name in needs], computed
+    return [name for name in integers if name in needs], dict(reversed(computed.items()))
 
 
 def _with_bounded_values(graph: Graph, bounds: Mapping[str, tuple[str, int]], operator: Any) -> Graph:

@@ -122,7 +122,7 @@ def test_wrong_bounds(bounds, match):
 
 
 def test_nodes_that_compute_sizes_are_listed():
-    with pytest.raises(ArgumentError, match=r"'y' takes no bound.*\n.*can have: the nodes 'total', 'n', which compute"):
+    with pytest.raises(ArgumentError, match=r"'y' takes no bound.*\n.*can have: the nodes 'n', 'total', which compute"):
         load(sized("range", SUMMED), bounds={"y": 3})
     with pytest.raises(StaticError, match=r"bounds=\{name: n\}\), with the node that computes it, makes one program"):
         jax.jit(load(sized("range", SUMMED)).apply)({}, np.ones(8, np.float32), np.ones((1, 3), np.float32))
