@@ -1,8 +1,10 @@
 """Writes IRs as text, a layer at a time, and runs them by OpenVINO's CPU plugin where it is installed."""
 
 import importlib.util
+import inspect
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import openvino_peer
+from openvino_cases import CASES
 
-from jaxops.openvino import load
+from jaxops.errors import UnsupportedError
+from jaxops.openvino import load, ops, schemas
+from jaxops.openvino.registry import find
 
 REASON = "OpenVINO itself is the second opinion; pip install openvino"
 
@@ -275,3 +280,24 @@ def has_derivative(op_type: str, opset: int, operands: Sequence[Any], attributes
         )
         expected = (ahead - behind) / 2e-6
     np.testing.assert_allclose(slope, expected, rtol=1e-4, atol=1e-4 * max(abs(ahead), 1e-2))
+
+
+# Types that `single` does not write: strings, bits and floats of 8 bits; and `look_up`, which is a Gather in a file.
+NOT_IN_A_FILE = {"string_tensor_pack", "string_tensor_unpack", "binary_convolution", "fake_convert", "look_up"}
+OWN_OPERATORS = sorted(set(ops.__all__) - NOT_IN_A_FILE)
+
+
+def of_own_operator(name: str) -> tuple[str, File, list[np.ndarray]]:
+    """The type, a file and its inputs, for the good call of an operator that only OpenVINO has, in its newest opset."""
+    fn, call = getattr(ops, name), CASES[name]
+    positional = [p.name for p in inspect.signature(fn).parameters.values() if p.kind is not p.KEYWORD_ONLY]
+    assert [p in call for p in positional] == sorted((p in call for p in positional), reverse=True)
+    operands = [call[p] for p in positional if p in call]
+    operands = [*operands[:-1], *operands[-1]] if isinstance(operands[-1], list) else operands
+    operands = [v if isinstance(v, np.ndarray) else (np.asarray(v),) for v in operands]
+    attributes = {k: v for k, v in call.items() if k not in positional and k != "size"}
+    for opset in range(schemas.newest_opset(), 0, -1):
+        with suppress(UnsupportedError):
+            schema = find(name.replace("_", ""), opset).schema
+            return schema.name, *single(schema.name, opset, operands, attributes, len(schema.outputs))
+    raise AssertionError(name)

@@ -5,7 +5,6 @@ and files of one operation with operands and attributes that may fit.
 """
 
 import copy
-import inspect
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -15,17 +14,12 @@ from xml.etree.ElementTree import Element
 import numpy as np
 from mutants import Mutant
 from mutated_bytes import BYTES, flipped
-from openvino_cases import CASES
-from openvino_files import single
+from openvino_files import OWN_OPERATORS, of_own_operator, single
 from openvino_models import branches, cache, counter, iterator, loop, perceptron
 
-from jaxops.errors import UnsupportedError
-from jaxops.openvino import ops, schemas
-from jaxops.openvino.registry import find
+from jaxops.openvino import schemas
 
 KINDS = ("text", "weights", "layers", "numbers", "edges", "operations", "structure")
-# Types that single files do not have: strings, bits and floats of 8 bits.
-_LEFT_OUT = {"look_up", "string_tensor_pack", "string_tensor_unpack", "binary_convolution", "fake_convert"}
 _NUMBERS = ("0", "1", "-1", "2", "3", "7", "100", "2147483647", "4294967296", "1099511627776", "9223372036854775807")
 _NUMBERS += ("-9223372036854775808", "18446744073709551612", "99999999999999999999999", "?", "-1..3", "5..2", "...")
 _WORDS = (
@@ -55,27 +49,10 @@ _CLASSES = schemas.classes()
 def pool(seed: int, count: int) -> list[tuple[bytes, bytes]]:
     """IRs to be damaged: of each operator that only OpenVINO has, with bodies, with variables; and of random types."""
     files = [branches(), cache(), counter(), iterator(0, -1, 1, 1), loop(3), loop(9, 20.0), perceptron()] * 4
-    files += [_of_operator(name) for name in sorted(set(ops.__all__) - _LEFT_OUT)]
+    files += [of_own_operator(name)[1] for name in OWN_OPERATORS]
     made = [(file.xml, file.bin) for file in files]
     rng = random.Random(f"pool {seed}")
     return made + [_of_class(rng, rng.choice(_CLASSES)) for _ in range(count)]
-
-
-def _of_operator(name: str) -> Any:
-    """A file of one operator that only OpenVINO has."""
-    call = CASES[name]
-    positional = [p.name for p in inspect.signature(getattr(ops, name)).parameters.values() if p.kind != p.KEYWORD_ONLY]
-    operands = [call[p] for p in positional if p in call]
-    operands = [*operands[:-1], *operands[-1]] if isinstance(operands[-1], list) else operands
-    operands = [v if isinstance(v, np.ndarray) else (np.asarray(v),) for v in operands]
-    attributes = {k: v for k, v in call.items() if k not in positional and k != "size"}
-    for opset in range(schemas.newest_opset(), 0, -1):
-        try:
-            schema = find(name.replace("_", ""), opset).schema
-        except UnsupportedError:
-            continue
-        return single(schema.name, opset, operands, attributes, len(schema.outputs))[0]
-    raise AssertionError(name)
 
 
 def _of_class(rng: random.Random, name: str) -> tuple[bytes, bytes]:

@@ -1,52 +1,36 @@
 """Files of one operator that only OpenVINO has: a model of it gives what the function itself gives."""
 
-import inspect
-
 import jax
 import numpy as np
-import openvino_cases
 import openvino_peer
 import pytest
-from openvino_files import agrees, assert_close, gives, outputs_of, single, written_package
+from openvino_cases import CASES
+from openvino_files import (
+    OWN_OPERATORS,
+    agrees,
+    assert_close,
+    gives,
+    of_own_operator,
+    outputs_of,
+    single,
+    written_package,
+)
 
-from jaxops.errors import ArgumentError, StaticError, UnsupportedError
+from jaxops.errors import ArgumentError, StaticError
 from jaxops.openvino import load, ops
-from jaxops.openvino.registry import find
 
 BOXES = np.float32([[[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, -0.1, 1, 0.9], [0, 10, 1, 11]]])
 SCORES = np.float32([[[0.9, 0.75, 0.6, 0.95], [0.1, 0.2, 0.3, 0.4]]])
-# Types that the helper does not write: strings, bits and floats of 8 bits; and `look_up`, which is a Gather in a file.
-NOT_HERE = {"string_tensor_pack", "string_tensor_unpack", "binary_convolution", "fake_convert", "look_up"}
 
 
-def newest(name):
-    """The type and the newest opset that has it."""
-    op_type = name.replace("_", "")
-    for opset in range(17, 0, -1):
-        try:
-            return find(op_type, opset), opset
-        except UnsupportedError:
-            continue
-    raise AssertionError(name)
-
-
-@pytest.mark.parametrize("name", sorted(set(ops.__all__) - NOT_HERE))
+@pytest.mark.parametrize("name", OWN_OPERATORS)
 def test_a_file_of_one_operator(name):
-    fn, call = getattr(ops, name), openvino_cases.CASES[name]
-    operator, opset = newest(name)
-    positional = [p.name for p in inspect.signature(fn).parameters.values() if p.kind is not p.KEYWORD_ONLY]
-    operands = [call[p] for p in positional if p in call]
-    assert [p in call for p in positional] == sorted((p in call for p in positional), reverse=True)
-    if isinstance(operands[-1], list):
-        operands = [*operands[:-1], *operands[-1]]
-    operands = [v if isinstance(v, np.ndarray) else (np.asarray(v),) for v in operands]
-    attributes = {k: v for k, v in call.items() if k not in positional}
-    size = attributes.pop("size", None)
-    expected = jax.tree.leaves(fn(**call))
-    file, inputs = single(operator.name, opset, operands, attributes, len(expected))
-    model = load(file.xml, weights=file.bin, bounds={} if size is None else {operator.name: size})
+    call = CASES[name]
+    expected = jax.tree.leaves(getattr(ops, name)(**call))
+    op_type, file, inputs = of_own_operator(name)
+    model = load(file.xml, weights=file.bin, bounds={op_type: call["size"]} if "size" in call else {})
     assert_close(outputs_of(model, inputs), expected)
-    if size is not None:
+    if "size" in call:
         assert_close(outputs_of(jax.jit(model), inputs), expected)
 
 
