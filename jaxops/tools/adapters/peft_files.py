@@ -15,6 +15,7 @@ from jaxops.dtypes import as_traced
 from jaxops.errors import ModelError, PathError, ShapeError, UnsupportedError
 from jaxops.file_replacement import replacing
 from jaxops.graph.nodes import Adapter
+from jaxops.ops.text.regular_expressions import compiled, encoded
 
 _CONFIG, _WEIGHTS, _PREFIX = "adapter_config.json", "adapter_model.safetensors", "base_model.model."
 _KEY = re.compile(rf"{re.escape(_PREFIX)}(?P<module>.+)\.lora_(?P<which>[AB])\.weight")
@@ -118,13 +119,18 @@ def _saved(path: Path, module: str, pair: Mapping[str, np.ndarray], config: Mapp
     rank = pair["A"].shape[0]
     try:
         patterns = (config.get("alpha_pattern") or {}).items()
-        own = [value for pattern, value in patterns if re.match(rf"(.*\.)?({pattern})$", module)]
+        # Python's own expressions may take exponential time, and these come from a file.
+        own = [value for pattern, value in patterns if _names(rf"(.*\.)?({pattern})", module)]
         alpha = float(own[0] if own else config.get("lora_alpha", 8))
-    except (AttributeError, TypeError, ValueError, re.error) as error:
+    except (AttributeError, TypeError, ValueError) as error:
         raise ModelError(
             f"`adapters`: '{path / _CONFIG}' has no usable lora_alpha or alpha_pattern: {error}"
         ) from error
     return Saved(alpha * rank**0.5 if config.get("use_rslora") else alpha, pair["A"], pair["B"])
+
+
+def _names(pattern: str, module: str) -> bool:
+    return compiled("alpha_pattern", pattern).fullmatch(encoded(module)) is not None
 
 
 def _config(folder: Path) -> Mapping[str, Any]:

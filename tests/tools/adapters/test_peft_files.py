@@ -51,6 +51,8 @@ def expected(scales=(2.0, 3.0)):
     [
         ({}, (2, 3)),
         ({"alpha_pattern": {"layer.down": 1}}, (2, 0.5)),
+        ({"alpha_pattern": {"(d|o|w|n)+": 1, r"layer\.none": 5}}, (2, 0.5)),
+        ({"alpha_pattern": {"own": 1, "layer": 5}}, (2, 3)),
         ({"use_rslora": True}, (6 / 3**0.5, 6 / 2**0.5)),
     ],
 )
