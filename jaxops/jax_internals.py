@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 from jax import enable_x64
 from jax._src.source_info_util import register_exclusion as exclude_from_source_info
 from jax._src.traceback_util import register_exclusion as exclude_from_tracebacks
-from jax.core import ShapedArray, Tracer
+from jax.core import ShapedArray, Tracer, max_dim
 from jax.errors import (
     ConcretizationTypeError,
     InconclusiveDimensionOperation as Undecided,
@@ -49,6 +49,7 @@ __all__ = [
     "ir",
     "jaxpr_as_fun",
     "mapped_aval",
+    "max_dim",
     "mlir",
     "partial_eval",
     "stablehlo",

@@ -7,16 +7,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxops.compiler.padded.counted import at_most, counted, limited, padded
+from jaxops.compiler.padded.counted import at_most, broadcast_size, counted, limited, padded
 from jaxops.compiler.primitives import symbolic_sizes
 from jaxops.dtypes import as_traced
 from jaxops.errors import JaxopsError, StaticError, UnboundedError, UnsupportedError, symbols_in
 from jaxops.graph.nodes import Node
-from jaxops.jax_internals import bounded_by, bounds_of, evaluated, get_opaque_trace_state
-from jaxops.shapes.arithmetic import larger
+from jaxops.jax_internals import bounded_by, bounds_of, evaluated, get_opaque_trace_state, max_dim
 from jaxops.signature import SHAPE_ONLY
 from jaxops.static import Undecided, is_symbolic, static_array, symbolic_shape
 from jaxops.symbolic import numbers_of
@@ -206,9 +204,8 @@ class CountedSymbols:
                 return symbol
         made = [self.made[symbol] for symbol in symbols_in(a, b) if symbol in self.made]
         error = next((result.error for result in made if result.error is not None), None)
-        true = [as_traced(np.asarray(size, object)) for size in (a, b)]
-        true = jnp.where(true[0] == 1, true[1], true[0])
-        symbol = self.new(made[0].node, made[0].label, larger(self.room(a), self.room(b)), error)
+        true = broadcast_size(*(as_traced(np.asarray(size, object)) for size in (a, b)))
+        symbol = self.new(made[0].node, made[0].label, max_dim(self.room(a), self.room(b)), error)
         counted(true, true, str(symbol), ())
         self._results.append((symbol, {str(symbol), str(a), str(b)}, state))
         return symbol

@@ -52,6 +52,11 @@ def limited(x: Any, most: int) -> Any:
     return jnp.clip(x, 0, most)
 
 
+def broadcast_size(a: Any, b: Any) -> Any:
+    """Returns the size that two sizes broadcast to, if they do: the second one if the first one is 1."""
+    return jnp.where(a == 1, b, a)
+
+
 def as_long_as(x: Any, axis: int, size: Dim, other: Dim, broadcasts: bool = False) -> Any:
     """Returns an array with another size along an axis, which must be equal to its own size.
 
