@@ -160,6 +160,7 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("way", WAYS)
 
 
+@pytest.mark.filterwarnings("ignore:buckets. no program serves:UserWarning")  # each half has its own then
 @jax.enable_checks(False)  # they take as long as the models
 def test_same_as_node_by_node(way, first):
     found = {seed: text for seed in range(first, first + PART) if (text := problem(way, seed))}
