@@ -35,7 +35,7 @@ class Options(TypedDict, total=False):
     adapters={"*.q_proj": 8}     Adds low-rank adapters (LoRA) of this rank to modules, and trains only these.
     sharding=data_parallel       Places each parameter on the devices of a mesh by a rule: see `jaxops.sharding`.
 
-    operators={("my.domain", "MyOp"): fn}  Adds functions for operators that jaxops does not have.
+    operators={("my.domain", "MyOp"): fn}  Adds functions for operators, or replaces those of jaxops.
     straight_through=True        Lets gradients pass rounding, so that a quantized model can be fine-tuned.
     precision="bfloat16"         Sets the precision of products and convolutions.
     x64=True                     Runs the model with 64-bit types while JAX's x64 is off.
@@ -106,9 +106,10 @@ class Options(TypedDict, total=False):
     is there, too), or a function of the name, the module path and the shape of a parameter that returns a PartitionSpec
     on the current mesh (`jax.set_mesh`) or a NamedSharding. Parameters are read shard by shard.
 
-    operators: a function `fn(*inputs, **attributes)` for each (domain, name). It gets None for an input that the node
-    leaves out, and NumPy values for a parameter with the annotation `jaxops.signature.Static`. The annotations `Weight`
-    and `Bias` and the decorator `operator` there tell `Model.paths`, `plot`, `astype` and x64="auto" what it does.
+    operators: a function `fn(*inputs, **attributes)` for each (domain, name), also in place of an operator that jaxops
+    has: ("", "Relu"). It gets None for an input that the node leaves out, and NumPy values for a parameter with the
+    annotation `jaxops.signature.Static`. The annotations `Weight` and `Bias` and the decorator `operator` there tell
+    `Model.paths`, `plot`, `astype` and x64="auto" what it does.
 
     straight_through: a QuantizeLinear (or DynamicQuantizeLinear) with the DequantizeLinear that reads it then has the
     gradient of PyTorch's `fake_quantize`: rounding counts as the identity, and only out of range the gradient is 0. By
