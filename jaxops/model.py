@@ -282,6 +282,7 @@ class Model(StateMethods, Inspection):
             "precision": self._function.runner.precision,
             "x64": self.x64,
             "names": "module" if self._by_path else "file",
+            "training": self.graph.statistics is not None,
             "trainable": self._constants.trainable,
             "parameters": types,
             "inputs": (self._formals, self._defaults),
