@@ -29,11 +29,10 @@ def with_training(graph: Graph) -> Graph:
 
     def training(node: Node) -> Node:
         nonlocal found
-        function = node.operator.function
-        if function is ops.dropout:
+        if node.operator.function is ops.dropout:
             found = True
             return _dropout(node)
-        if function is not ops.batch_normalization:
+        if not _trains(node):
             return node.with_nested(inner)
         found = True
         if _is_used(node, graph):
@@ -48,7 +47,7 @@ def with_training(graph: Graph) -> Graph:
         return bodies[nested]
 
     def nested_training(node: Node) -> Node:
-        if node.operator.function is ops.batch_normalization:
+        if _trains(node):
             raise UnsupportedError(
                 f"training=True: {node.title} is in a function, a branch or a loop; jaxops trains a BatchNormalization "
                 "of the main graph only"
@@ -63,6 +62,12 @@ def with_training(graph: Graph) -> Graph:
             "do_constant_folding=False, dynamo=False), or TrainingMode.PRESERVE"
         )
     return dataclasses.replace(graph, nodes=nodes, statistics=tuple(statistics.items()))
+
+
+def _trains(node: Node) -> bool:
+    """Returns True for a BatchNormalization; that of OpenVINO has one function, which infers."""
+    operator = node.operator
+    return operator.function is ops.batch_normalization and operator.name == "BatchNormalization"
 
 
 def _dropout(node: Node) -> Node:
@@ -84,7 +89,10 @@ def _batch_normalization(node: Node, graph: Graph, statistics: dict[str, str], t
     for name in node.inputs[3:5]:
         if name not in graph.initializers or name in {value.name for value in graph.inputs}:
             raise UnsupportedError(
-                f"training=True: the running statistics '{name}' of {node.title} are no initializer of the main graph"
+                f"training=True: the running statistics '{name}' of {node.title} are no initializer of the main graph. "
+                "An exporter may write equal tensors once, with an Identity; with PyTorch, call net.train() before "
+                "torch.onnx.export(…, training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False, "
+                "dynamo=False)"
             )
         if name in statistics:
             raise UnsupportedError(

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from jaxops.errors import UnsupportedError
+from jaxops.graph.nodes import Graph
 from jaxops.runtime.arguments import named_outputs
 from jaxops.runtime.model_function import ModelFunction
 
@@ -25,3 +27,12 @@ class TrainingFunction(ModelFunction):
         count = len(chosen)
         first = results[0] if count == 1 else named_outputs(chosen)(*results[:count])
         return first, dict(zip(statistics, results[count:], strict=True))
+
+
+def check_infers(caller: str, graph: Graph) -> None:
+    """Raises UnsupportedError for a graph that trains, if `caller` needs one that returns its outputs alone."""
+    if graph.statistics is not None:
+        raise UnsupportedError(
+            f"{caller}: the model was loaded with training=True; save it with `model.save(path, params)`, and load that "
+            "file without this option"
+        )
