@@ -33,6 +33,6 @@ def check_infers(caller: str, graph: Graph) -> None:
     """Raises UnsupportedError for a graph that trains, if `caller` needs one that returns its outputs alone."""
     if graph.statistics is not None:
         raise UnsupportedError(
-            f"{caller}: the model was loaded with training=True; save it with `model.save(path, params)`, and load that "
-            "file without this option"
+            f"{caller}: the model was loaded with training=True; save it with `model.save(path, params)`, and load "
+            "that file without this option"
         )

@@ -179,9 +179,9 @@ def test_batch_normalization_in_a_function_is_refused():
 
 def test_other_statistics_are_refused():
     proto = _text("main (float[N, 2] x, float[2] p) => (float[N, 2] y) { y = BatchNormalization(x, p, p, p, p) }")
-    with pytest.raises(UnsupportedError, match="'p' of .* are no initializer"):
+    with pytest.raises(UnsupportedError, match=r"'p' of .* are no initializer"):
         jaxops.onnx.load(proto, training=True)
-    with pytest.raises(UnsupportedError, match="belong to another node, too; .* tied=False"):
+    with pytest.raises(UnsupportedError, match=r"belong to another node, too; .* tied=False"):
         jaxops.onnx.load(_proto(twice=True), training=True)
     proto = _proto(trains=True)
     proto.graph.output.append(helper.make_tensor_value_info("next_mean", TensorProto.FLOAT, [2]))
