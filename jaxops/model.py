@@ -26,6 +26,7 @@ from jaxops.runtime.model_pytree import ModelStructure, again, register_model
 from jaxops.runtime.parameter_values import GivenWeights, Weights
 from jaxops.runtime.specialized_pair import Pair
 from jaxops.runtime.stateful_function import StateMethods
+from jaxops.runtime.training_function import check_infers
 from jaxops.runtime.x64 import portable, restored, under_its_x64
 from jaxops.signature_errors import explained
 from jaxops.tools.adapters.merging import Adapting
@@ -282,6 +283,7 @@ class Model(StateMethods, Inspection):
             "precision": self._function.runner.precision,
             "x64": self.x64,
             "names": "module" if self._by_path else "file",
+            "training": self.graph.statistics is not None,
             "trainable": self._constants.trainable,
             "parameters": types,
             "inputs": (self._formals, self._defaults),
@@ -355,6 +357,7 @@ class Model(StateMethods, Inspection):
         >>> exported.out_avals[0].shape
         (b, 10)
         """
+        check_infers("export", self.graph)
         apply = functools.partial(self.apply, self.params) if params else self.apply
         inputs, tensors = separated(self.graph, self._formals, sizes or ()), None if params else self._tensors
         return export(self.graph.name, apply, inputs, tensors, sizes, platforms)

@@ -15,6 +15,7 @@ from jaxops.frontend.options import DEFAULTS, Operators, Options
 from jaxops.frontend.signature_operator import SignatureOperator
 from jaxops.frontend.straight_through import with_straight_through
 from jaxops.frontend.swapped_axes import with_swapped_axes
+from jaxops.frontend.training import with_training
 from jaxops.garbage import garbage_later
 from jaxops.graph.blocks import with_blocks
 from jaxops.graph.bounds import with_bounds
@@ -69,8 +70,9 @@ def load_model(source: Any, bind: Callable[[Operators, Extraction], BoundModel],
     tied = cast(Tied | None, chosen["tied"])
     if chosen["remat"] not in (None, "block"):
         raise ArgumentError(f"`remat` is {chosen['remat']!r:.80}; it must be 'block' or None")
-    if not isinstance(chosen["straight_through"], bool):
-        raise ArgumentError(f"`straight_through` is {chosen['straight_through']!r:.80}; it must be True or False")
+    for name in ("training", "straight_through"):
+        if not isinstance(chosen[name], bool):
+            raise ArgumentError(f"`{name}` is {chosen[name]!r:.80}; it must be True or False")
     if tied not in (None, True, False) and not callable(tied):
         raise ArgumentError(f"`tied` is {tied!r:.80}; it must be True, False or a function of module paths")
     programs = None if chosen["cache"] is None else keep_programs(chosen["cache"])
@@ -85,6 +87,7 @@ def load_model(source: Any, bind: Callable[[Operators, Extraction], BoundModel],
         graph = with_bounds(graph, bounds, _INPUT)
         values = {} if chosen["values"] is None else chosen["values"]
         graph = with_swapped_axes(untied(with_values(graph, values), tied))
+        graph = with_training(graph) if chosen["training"] else graph
         graph = with_straight_through(graph) if chosen["straight_through"] else graph
         return Model(
             with_blocks(graph) if chosen["remat"] else graph,

@@ -36,6 +36,7 @@ class Options(TypedDict, total=False):
     sharding=data_parallel       Places each parameter on the devices of a mesh by a rule: see `jaxops.sharding`.
 
     operators={("my.domain", "MyOp"): fn}  Adds functions for operators, or replaces those of jaxops.
+    training=True                Makes BatchNormalization and Dropout train: `apply` also returns running statistics.
     straight_through=True        Lets gradients pass rounding, so that a quantized model can be fine-tuned.
     precision="bfloat16"         Sets the precision of products and convolutions.
     x64=True                     Runs the model with 64-bit types while JAX's x64 is off.
@@ -111,6 +112,12 @@ class Options(TypedDict, total=False):
     annotation `jaxops.signature.Static`. The annotations `Weight` and `Bias` and the decorator `operator` there tell
     `Model.paths`, `plot`, `astype` and x64="auto" what it does.
 
+    training: a call then returns `(outputs, statistics)`. `statistics` has the next running means and variances under
+    their names in `Model.params`, so that `{**params, **statistics}` are the next parameters. The variances are those
+    of the population, as ONNX says; PyTorch's are n / (n - 1) times that. Dropout draws from the `rng` of the call.
+    The file must have one of the operators; most exporters fold them, unless told otherwise. `Model.save` writes a file
+    for inference. For exporting, decoding and comparing, load that file without this option.
+
     straight_through: a QuantizeLinear (or DynamicQuantizeLinear) with the DequantizeLinear that reads it then has the
     gradient of PyTorch's `fake_quantize`: rounding counts as the identity, and only out of range the gradient is 0. By
     default the gradient of integers is 0. Scales of several channels that are parameters get the gradient of learned
@@ -157,6 +164,7 @@ class Options(TypedDict, total=False):
     adapters: Adapters | None
     sharding: Rule | None
     operators: Operators | None
+    training: bool
     straight_through: bool
     precision: str | None
     x64: Literal["auto"] | bool
@@ -168,6 +176,7 @@ class Options(TypedDict, total=False):
 DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(Options.__annotations__),
     "names": "file",
+    "training": False,
     "straight_through": False,
     "x64": "auto",
 }

@@ -215,6 +215,8 @@ class Graph:
     numbers: tuple[int, ...] = ()  # in a part of a graph, the positions of the nodes in the complete graph
     variables: tuple[Variable, ...] = ()
     adapters: tuple[Adapter, ...] = ()
+    # In a graph that trains: (an initializer with running statistics, the tensor with its next value). None: it infers.
+    statistics: tuple[tuple[str, str], ...] | None = None
 
     @cached_property
     def output_names(self) -> tuple[str, ...]:

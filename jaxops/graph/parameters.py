@@ -222,7 +222,8 @@ class _Split:
 
 
 def single_weights(graph: Graph) -> set[str]:
-    """Returns the initializers of one element that are weights: weights of layers, and a bias that an Add adds.
+    """Returns the initializers of one element that are weights: weights of layers, a bias that an Add adds, and the
+    statistics of a graph that trains.
 
     The Add must follow a layer with an initializer. Exporters write such a bias with the shape (1,), but an epsilon
     with the shape ().
@@ -237,7 +238,7 @@ def single_weights(graph: Graph) -> set[str]:
                 products.update(node.outputs)
         elif products.intersection(node.inputs):
             names.update(name for name, named in roles.items() if named == BIAS and singles[name])
-    return names
+    return names | singles.keys() & {name for name, _ in graph.statistics or ()}
 
 
 def _is_continuous(tensor: Tensor) -> bool:

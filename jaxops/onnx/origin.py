@@ -15,6 +15,7 @@ from jaxops.frontend.extraction import Extraction
 from jaxops.frontend.runtime_inputs import feeds
 from jaxops.frontend.safe_files import Folders
 from jaxops.graph.nodes import Graph
+from jaxops.onnx.inference import for_inference
 from jaxops.onnx.open import parsed, whole
 from jaxops.onnx.read import read
 from jaxops.onnx.save import save
@@ -57,8 +58,9 @@ class Origin:
         dtypes: Mapping[str, np.dtype],
         original: Mapping[str, Any],
     ) -> "Origin":
-        """Writes the model with other weights: see `jaxops.onnx.save`."""
-        save(path, self.proto(), self.folders, graph, weights, dtypes, original)
+        """Writes the model with other weights, for inference if it trains: see `jaxops.onnx.save`."""
+        proto = self.proto() if graph.statistics is None else for_inference(self.proto())
+        save(path, proto, self.folders, graph, weights, dtypes, original)
         return dataclasses.replace(self, source=Path(path), folders=parsed(path).folders)
 
 

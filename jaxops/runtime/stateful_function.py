@@ -13,6 +13,7 @@ from jaxops.runtime.arguments import Given, named_outputs
 from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.model_function import ModelFunction
 from jaxops.runtime.parameter_values import GivenWeights, Weights
+from jaxops.runtime.training_function import TrainingFunction
 from jaxops.runtime.x64 import under_its_x64
 from jaxops.signature_errors import explained
 
@@ -156,7 +157,10 @@ class StateMethods:
         self.inputs, self.outputs = formals[: len(formals) - count], outputs[: len(outputs) - count]
 
     def _function_by(self, runner: GraphRunner) -> ModelFunction:
-        kind = StatefulFunction if self.graph.variables else ModelFunction
+        if self.graph.statistics is not None:
+            kind = TrainingFunction
+        else:
+            kind = StatefulFunction if self.graph.variables else ModelFunction
         return kind(self.graph, self._formals, self._defaults, self._tensors, runner, self.x64)
 
     @property

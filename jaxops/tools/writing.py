@@ -13,6 +13,7 @@ from jaxops.graph.origin import Origin
 from jaxops.memory import max_bytes
 from jaxops.runtime.model_function import ModelFunction
 from jaxops.runtime.parameter_values import GivenWeights, Weights, matched
+from jaxops.runtime.training_function import check_infers
 from jaxops.runtime.x64 import under_its_x64
 from jaxops.signature_errors import explained
 from jaxops.tools.adapters.merging import merged
@@ -87,6 +88,7 @@ class Writing:
         ...     sorted(os.listdir(f"{folder}/net"))
         ['.jaxops.sha256', '__init__.py', 'params.safetensors']
         """
+        check_infers("to_python", self.graph)
         weights = self._own_or("to_python", params)
         with max_bytes(self._function.runner.max_bytes):
             to_python(folder, self.graph, self._formals, weights, self._description, x64=self.x64, overwrite=overwrite)

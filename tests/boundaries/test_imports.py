@@ -102,6 +102,7 @@ ALLOWED = {
     "jaxops.frontend.integer_types": {"numpy", "jaxops.ops"} | FRONT_END,
     "jaxops.frontend.norm_gradients": {"numpy", "jaxops.kernels", "jaxops.ops"} | FRONT_END,
     "jaxops.frontend.straight_through": {"numpy", "jaxops.ops"} | FRONT_END,
+    "jaxops.frontend.training": {"numpy", "jaxops.ops"} | FRONT_END,
     "jaxops.frontend.swapped_axes": {"numpy", "jaxops.ops"} | FRONT_END,
     "jaxops.frontend.schema_operator": {"chex", "jax", "numpy"} | FRONT_END,
     # Only what is ONNX; never computes on tensor data either.
@@ -113,6 +114,7 @@ ALLOWED = {
     "jaxops.onnx.bind": {"numpy", "onnx", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.read": {"numpy", "onnx", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.open": {"numpy", "onnx", "google.protobuf", "jaxops.onnx"} | FRONT_END,
+    "jaxops.onnx.inference": {"onnx"},
     "jaxops.onnx.origin": {"numpy", "onnx", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.save": {"numpy", "onnx", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.tensors": {"onnx"},

@@ -16,6 +16,7 @@ from jaxops.dtypes import canonical, is_float
 from jaxops.errors import DTypeError, JaxopsError, ModelError, UnsupportedError
 from jaxops.graph.nodes import Graph, Value
 from jaxops.jax_internals import jaxpr_as_fun
+from jaxops.runtime.training_function import check_infers
 from jaxops.static import Dim, Undecided, symbolic_shape
 from jaxops.tools.generate.cache_inputs import Cache, counts_lengths, find_caches, windows_of
 from jaxops.tools.generate.needed_sizes import numbers_needed
@@ -49,6 +50,7 @@ class StepOfRows:
     """
 
     def __init__(self, model: Decodable, cache: Mapping[str, str] | None, length: int, cache_dtype: Any = None) -> None:
+        check_infers("decoder", model.graph)
         self.model, self.length = model, length
         self._cache_dtype = None if cache_dtype is None else np.dtype(cache_dtype)
         self.tokens = tokens_input(model.inputs, cache or {})

@@ -18,6 +18,7 @@ from jaxops.graph.origin import Origin
 from jaxops.memory import max_bytes
 from jaxops.runtime.model_function import ModelFunction
 from jaxops.runtime.parameter_values import GivenWeights, Weights
+from jaxops.runtime.training_function import check_infers
 from jaxops.runtime.x64 import under_its_x64
 from jaxops.signature_errors import explained
 from jaxops.tools.inspect.compare import Comparison, compare, names_of
@@ -214,6 +215,7 @@ class Inspection(Writing, Report):
         >>> jaxops.onnx.load("notebooks/digits.onnx").compare(np.load("notebooks/seven.npy")).agrees
         True
         """
+        check_infers("compare", self.graph)
         if self._origin is None:
             raise UnsupportedError("compare: the model was not loaded from a file, so no other runtime can run it")
         values = self._function.bind_inputs(inputs, named)
