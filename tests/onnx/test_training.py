@@ -200,3 +200,16 @@ def test_callers_that_need_outputs_alone(caller, tmp_path):
     arguments = {"export": (), "compare": (X,), "to_python": (tmp_path / "net",)}[caller]
     with pytest.raises(UnsupportedError, match=f"{caller}: the model was loaded with training=True; save it"):
         getattr(model, caller)(*arguments)
+
+
+def test_the_dropout_of_microsoft_draws():
+    node = helper.make_node("BiasDropout", ["x", "b"], ["y"], domain="com.microsoft")
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 50]) for name in "xy")
+    graph = helper.make_graph([node], "main", [x], [y], [numpy_helper.from_array(np.ones(50, np.float32), "b")])
+    domains = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    proto = helper.make_model(graph, opset_imports=domains)
+    model, x = jaxops.onnx.load(proto, training=True), np.ones((4, 50), np.float32)
+    y, statistics = jax.jit(model.apply)(model.params, x, rng=jax.random.key(0))
+    assert statistics == {}
+    assert set(np.unique(y)) == {0.0, 4.0}
+    np.testing.assert_array_equal(jaxops.onnx.load(proto)(x), x + 1)
