@@ -196,7 +196,7 @@ class Model(StateMethods, Inspection):
         there must be a NumPy value or a number. rng: a `jax.random` key, for models with random operators. outputs: the
         names of tensors to return in place of the model's outputs; any tensor of the graph can be named, or a module,
         such as "encoder.layer.0", for what it returns. Returns one output as an array, several as a namedtuple, and all
-        tensors, `outputs="*"`, as a dictionary.
+        tensors, `outputs="*"`, as a dictionary; of a model that was loaded with training=True, (outputs, statistics).
 
         If the size of a result depends on data, the model runs as several compiled pieces; `print(model)` shows the
         nodes between them. Inside a transformation no data can be read, so such a model needs the `bounds` of `load`.
