@@ -33,10 +33,27 @@ __doc__ = (__doc__ or "").replace("{operators}", _family_table(_families(_ops)))
 __version__ = _version("jaxops")
 __all__ = ["JaxopsError", "compiler_options", "microsoft", "ml", "preview", "training", *_ops.__all__]
 
-if not TYPE_CHECKING:  # a type checker would take every misspelt name for an Any
+# Imported at their first use: `import jaxops` needs no onnx.
+_LATER = ("jaxprs", "onnx", "openvino", "sharding")
+
+if TYPE_CHECKING:
+    from jaxops import (
+        errors as errors,
+        jaxprs as jaxprs,
+        memory as memory,
+        onnx as onnx,
+        openvino as openvino,
+        sharding as sharding,
+    )
+else:  # a type checker would take every misspelt name for an Any
 
     def __getattr__(name: str) -> object:
-        """Imports a front end or another module at its first use: `import jaxops` needs no onnx."""
-        if name in ("jaxprs", "onnx", "openvino", "sharding"):
+        """Imports a front end or another module at its first use."""
+        if name in _LATER:
             return _import_module(f"jaxops.{name}")
         raise AttributeError(f"module 'jaxops' has no attribute {name!r}{_near(name, __all__)}")
+
+
+def __dir__() -> list[str]:
+    """Lists what is public, for an editor's completion: no names that this module uses itself."""
+    return sorted([*__all__, *_LATER, "errors", "memory", "__doc__", "__version__"])
