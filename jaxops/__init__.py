@@ -55,5 +55,9 @@ else:  # a type checker would take every misspelt name for an Any
 
 
 def __dir__() -> list[str]:
-    """Lists what is public, for an editor's completion: no names that this module uses itself."""
-    return sorted([*__all__, *_LATER, "errors", "memory", "__doc__", "__version__"])
+    """Lists what is public, for an editor's completion: no names that this module uses itself.
+
+    Front ends are listed once they are imported: `help(jaxops)` reads all that is listed, also without onnx.
+    """
+    loaded = [name for name in ("onnx", "openvino") if name in globals()]
+    return sorted([*__all__, "errors", "jaxprs", "memory", "sharding", "__doc__", "__version__", *loaded])

@@ -51,7 +51,8 @@ def test_a_module_is_imported_at_its_first_use(name):
 
 def test_without_onnx_the_operators_work_and_the_front_end_says_what_to_install():
     code = (
-        "import sys; sys.modules['onnx'] = None; import jaxops as jo; print(jo.relu(-1.0))\n"
+        "import pydoc, sys; sys.modules['onnx'] = None; import jaxops as jo; print(jo.relu(-1.0))\n"
+        "assert 'sharding' in dir(jo) and 'onnx' not in dir(jo) and pydoc.render_doc(jo)\n"
         "try:\n    jo.onnx\nexcept ModuleNotFoundError as error:\n    print(error)"
     )
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
