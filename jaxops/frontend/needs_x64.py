@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxops.dtypes import out_of_range, stand_in
-from jaxops.graph.data_dependence import result_is_static
 from jaxops.graph.nodes import Graph, Node, Tensor
+from jaxops.graph.static_analysis import result_is_static
 from jaxops.memory import read_once
 from jaxops.signature import ALL_BITS, LOWER_BOUND, SHAPE_ONLY, STATIC, UPPER_BOUND, operand_marks
 

@@ -16,8 +16,7 @@ from jaxops.errors import ArgumentError, near
 from jaxops.graph.liveness import live
 from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.operator import WrappedOperator
-from jaxops.graph.static_analysis import StaticInputs
-from jaxops.signature import SHAPE_ONLY
+from jaxops.graph.static_analysis import StaticInputs, result_is_static
 
 # An error names at most so many nodes.
 _SHOWN = 8
@@ -156,8 +155,7 @@ def _values_that_size(graph: Graph) -> tuple[list[str], dict[str, list[str]]]:
     integers = [v.name for v in graph.inputs if v.kind == "tensor" and v.dtype is not None and v.dtype.kind in "iu"]
     static, computed = {"", *graph.static}, dict[str, list[str]]()
     for node in graph.nodes:
-        read = {name for k, name in enumerate(node.inputs) if node.operator.mark(k) != SHAPE_ONLY}
-        if node.operator.foldable and read <= static:
+        if result_is_static(node, [name in static for name in node.inputs]):
             static.update(node.outputs)
         elif not node.operator.sized_by_data and (names := [name for name in node.outputs if name in needs]):
             computed[node.label] = names

@@ -4,11 +4,12 @@ inputs that decide a size.
 The cut at an If whose branches differ in sizes, or at a Loop whose state grows, is found only when a call is traced.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from jaxops.graph.bounds import BoundedValue
 from jaxops.graph.nodes import Graph, Node
+from jaxops.graph.static_analysis import result_is_static
 from jaxops.signature import SHAPE_ONLY, STATIC
 
 # Name → whether the value is static; a name that is not here may be either.
@@ -64,16 +65,6 @@ def _reason(node: Node, facts: list[bool | None]) -> str:
         if fact is False and operator.sizes_result(position):
             return f"the size of the result depends on `{formal}`"
     return ""
-
-
-def result_is_static(node: Node, inputs: Sequence[bool | None]) -> bool | None:
-    """Returns whether the outputs of a node are static; None if unknown. inputs: the same for each input; True for an
-    omitted one.
-    """
-    if not node.operator.foldable:
-        return False
-    facts = {fact for position, fact in enumerate(inputs) if node.operator.mark(position) != SHAPE_ONLY}
-    return False if False in facts else None if None in facts else True
 
 
 def reader_of_padding(graph: Graph, facts: Mapping[str, bool]) -> tuple[str, Node] | None:

@@ -5,7 +5,7 @@ are read, and enters subgraphs and functions. Initializers that it reaches stay 
 for inputs that it reaches.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jaxops.graph.liveness import live
@@ -126,6 +126,16 @@ class StaticInputs:
             deciding = zip(node.inputs, flow.decided_by, strict=False)
             needs |= {name: Need(f"{node.title} `{formal}`") for name, formal in deciding}
         return {name: need for name, need in needs.items() if name}
+
+
+def result_is_static(node: Node, inputs: Sequence[bool | None]) -> bool | None:
+    """Returns whether the outputs of a node are static; None if unknown. inputs: the same for each input; True for an
+    omitted one.
+    """
+    if not node.operator.foldable:
+        return False
+    facts = {fact for position, fact in enumerate(inputs) if node.operator.mark(position) != SHAPE_ONLY}
+    return False if False in facts else None if None in facts else True
 
 
 def marked_inputs(graph: Graph, needs: StaticInputs) -> tuple[Value, ...]:

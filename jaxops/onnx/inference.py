@@ -5,14 +5,16 @@ from collections.abc import Iterable
 import onnx
 from onnx import helper
 
-# The operands of Dropout before `training_mode`.
-_DROPOUT_OPERANDS = 2
+from jaxops.onnx.validate import domain_of
+
+# The operators that may train, with the number of operands before `training_mode`.
+_TRAINING = {("", "BatchNormalization"): 5, ("", "Dropout"): 2, ("com.microsoft", "BiasDropout"): 4}
 # Earlier opsets have the attribute `is_test`, whose default is training.
 _WITHOUT_IS_TEST = 7
 
 
 def for_inference(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Returns the model, which it changes, with each BatchNormalization and Dropout in inference mode."""
+    """Returns the model, which it changes, with each BatchNormalization, Dropout and BiasDropout in inference mode."""
     for nodes, opsets in ((proto.graph.node, proto.opset_import), *((f.node, f.opset_import) for f in proto.functions)):
         _change(nodes, any(o.domain in ("", "ai.onnx") and o.version < _WITHOUT_IS_TEST for o in opsets))
     return proto
@@ -23,12 +25,12 @@ def _change(nodes: Iterable[onnx.NodeProto], has_is_test: bool) -> None:
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
                 _change(graph.node, has_is_test)
-        if node.domain not in ("", "ai.onnx") or node.op_type not in ("BatchNormalization", "Dropout"):
+        domain = domain_of(node.domain)
+        if (operands := _TRAINING.get((domain, node.op_type))) is None:
             continue
         kept = [each for each in node.attribute if each.name not in ("training_mode", "is_test")]
         del node.attribute[:]
-        node.attribute.extend([*kept, *([helper.make_attribute("is_test", 1)] if has_is_test else [])])
+        node.attribute.extend([*kept, *([helper.make_attribute("is_test", 1)] if has_is_test and not domain else [])])
+        del node.input[operands:]
         if node.op_type == "BatchNormalization":
             del node.output[1:]
-        else:
-            del node.input[_DROPOUT_OPERANDS:]

@@ -114,7 +114,7 @@ ALLOWED = {
     "jaxops.onnx.bind": {"numpy", "onnx", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.read": {"numpy", "onnx", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.open": {"numpy", "onnx", "google.protobuf", "jaxops.onnx"} | FRONT_END,
-    "jaxops.onnx.inference": {"onnx"},
+    "jaxops.onnx.inference": {"onnx", "jaxops.onnx.validate"},
     "jaxops.onnx.origin": {"numpy", "onnx", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.save": {"numpy", "onnx", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.tensors": {"onnx"},

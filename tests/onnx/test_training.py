@@ -202,14 +202,18 @@ def test_callers_that_need_outputs_alone(caller, tmp_path):
         getattr(model, caller)(*arguments)
 
 
-def test_the_dropout_of_microsoft_draws():
-    node = helper.make_node("BiasDropout", ["x", "b"], ["y"], domain="com.microsoft")
+@pytest.mark.parametrize("more", [[], ["", "ratio", "mode"]])
+def test_the_dropout_of_microsoft_draws(more, tmp_path):
+    node = helper.make_node("BiasDropout", ["x", "b", *more], ["y"], domain="com.microsoft")
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 50]) for name in "xy")
-    graph = helper.make_graph([node], "main", [x], [y], [numpy_helper.from_array(np.ones(50, np.float32), "b")])
+    given = {"b": np.ones(50, np.float32), "ratio": np.float32(0.5), "mode": np.True_}
+    weights = [numpy_helper.from_array(np.asarray(given[name]), name) for name in ("b", *more) if name]
+    graph = helper.make_graph([node], "main", [x], [y], weights)
     domains = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     proto = helper.make_model(graph, opset_imports=domains)
     model, x = jaxops.onnx.load(proto, training=True), np.ones((4, 50), np.float32)
     y, statistics = jax.jit(model.apply)(model.params, x, rng=jax.random.key(0))
     assert statistics == {}
     assert set(np.unique(y)) == {0.0, 4.0}
-    np.testing.assert_array_equal(jaxops.onnx.load(proto)(x), x + 1)
+    model.save(tmp_path / "saved.onnx")
+    np.testing.assert_array_equal(jaxops.onnx.load(tmp_path / "saved.onnx")(x), x + 1)
