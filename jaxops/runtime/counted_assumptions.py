@@ -8,8 +8,9 @@ import numpy as np
 
 from jaxops.compiler.padded.counted import as_long_as
 from jaxops.dtypes import as_traced
-from jaxops.errors import SizeError
+from jaxops.errors import SizeError, symbols_in
 from jaxops.runtime.counted_symbols import CountedSymbols
+from jaxops.shapes.arithmetic import at_least
 from jaxops.static import is_symbolic
 
 
@@ -39,6 +40,7 @@ class Assumptions:
             if any(str(size) in self._broadcast for size in sizes):
                 self._sizes.wider = dict(self._broadcast)  # no array's size any more, but in a shape that Expand gets
             else:
+                self._check_none_is_one(error, sizes)
                 result = self._sizes.broadcast(*sizes)
                 self._broadcast |= {str(size): result for size in sizes if size != result}
             self._pending = "equal"
@@ -49,6 +51,14 @@ class Assumptions:
             self._pending = "" if "traced" in self._tried else "traced"
         self._tried.add(self._pending)
         return bool(self._pending)
+
+    def _check_none_is_one(self, error: SizeError, sizes: Sequence[Any]) -> None:
+        """Raises SizeError for a size of the program around this one that may be 1, which broadcasts to any size."""
+        counted = [symbol for symbol in error.symbols if symbol in self._sizes.made]
+        node = self._sizes.made[counted[0]].node
+        for size in sizes:
+            if is_symbolic(size) and not any(symbol in counted for symbol in symbols_in(size)):
+                at_least(f"{size} may be 1, which broadcasts to the size of '{node}', which data decide", size, 2)
 
     def refresh(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """As of `ConstraintSearch`."""

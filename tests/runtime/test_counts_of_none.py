@@ -11,6 +11,7 @@ from graphs import model
 from random_sized_models import RandomModel, wrong
 from spoiled_surplus import spoiled_surplus
 
+from jaxops.errors import SizeError
 from jaxops.onnx import load
 
 COUNTS, ROWS = (3, 7, 0, 1, 2, 0, 5, 1), 12
@@ -99,3 +100,36 @@ def test_one_row_is_repeated_for_this_node_alone(name, dtype):
         np.testing.assert_array_equal(c[: len(want)], want)
         np.testing.assert_array_equal(y, np.sum(want, 0, keepdims=True))
         np.testing.assert_array_equal(z, np.sum(x[q], 0, keepdims=True))
+
+
+def counts_meet_a_free_size(**options):
+    text = """rows (float[n, 2] y, float[6, 2] x, bool[6] p) => (float[e, 2] c, float[a, b] s) {
+        a = Compress<axis = 0>(x, p) c = Add(y, a) s = ReduceSum(c, axis) }"""
+    return load(model(text, initializers={"axis": np.array([0])}), bounds={"Compress": 6}, **options)
+
+
+def sums_of_a_free_size(call, sizes):
+    x = np.arange(12, dtype=np.float32).reshape(6, 2)
+    for n, count in [(size, count) for size in sizes for count in ((0, 1, 4) if size == 1 else (1, size))]:
+        c, y = call(np.ones((n, 2), np.float32), x, np.arange(6) < count)
+        want = np.ones((n, 2), np.float32) + x[:count]
+        np.testing.assert_array_equal(np.asarray(c)[: len(want)], want)
+        np.testing.assert_array_equal(y, np.sum(want, 0, keepdims=True))
+
+
+def test_a_free_size_of_an_export_is_not_one_where_it_meets_a_count():
+    net = counts_meet_a_free_size()
+    several, one = net.export(), net.export(sizes={"n": 1})
+    sums_of_a_free_size(lambda *inputs: several.call(net.params, *inputs), (2, 5))
+    sums_of_a_free_size(lambda *inputs: one.call(net.params, *inputs), (1,))
+    with pytest.raises(ValueError, match="n >= 2"):
+        several.call(net.params, np.ones((1, 2), np.float32), np.ones((6, 2), np.float32), np.ones(6, bool))
+    (n,) = jax.export.symbolic_shape("n")
+    given = [jax.ShapeDtypeStruct((n, 2), "float32"), jax.ShapeDtypeStruct((6, 2), "float32"), np.ones(6, bool)]
+    with pytest.raises(SizeError, match=r"n may be 1, which broadcasts to the size of 'a', which .*\n.*n >= 2"):
+        jax.export.export(jax.jit(net.apply))(net.params, *given)
+
+
+@pytest.mark.filterwarnings("ignore:buckets. no program serves:UserWarning")  # 1 has its own, for which rows repeat
+def test_a_size_in_buckets_meets_a_count():
+    sums_of_a_free_size(counts_meet_a_free_size(buckets={"n": 4}), (3, 1, 2))
