@@ -133,7 +133,7 @@ def repeated(model: str, x64: bool, cache: CallCache, given: Given) -> Any:
     model: its name. x64: whether it runs with 64-bit types. cache: of its parameters.
     """
     with x64_on(x64 and not is_on()):
-        result = REPEATED.run(cache, given.inputs) if REPEATED.applies(given) else None
+        result = REPEATED.run(cache, given) if REPEATED.applies(given) else None
     if result is not None:
         explain(model, REPEATED.name, REPEATED.when)
     return result
@@ -172,7 +172,7 @@ def _under_settings(way: Callable[[Call], Sequence[Any]]) -> Callable[[Call], Se
 
 
 def _repeats(given: Given) -> bool:
-    return given.rng is None and given.outputs is None and not given.named
+    return given.outputs is None and not (given.inputs and given.named)
 
 
 def _in_64_bits(call: Call) -> Sequence[Any]:
@@ -257,7 +257,7 @@ def _specialized(call: Call) -> Sequence[Any]:
     results = call.runner.outputs(call.graph, first, call.inputs, call.weights, call.rng)
     is_complete, precision = first[0].value == len(call.graph.nodes), call.runner.precision
     if is_complete and precision is None and call.given and REPEATED.applies(call.given):
-        call.cache.remember(executable, call.graph, call.given.inputs, call.inputs, results)
+        call.cache.remember(executable, call.graph, call.given, call.inputs, results)
     return call.outputs(results)
 
 

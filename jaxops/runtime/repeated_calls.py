@@ -16,7 +16,7 @@ from jaxops.jax_internals import JaxRuntimeError
 from jaxops.lazy_array import Unread, is_the_same
 from jaxops.number_checks import checks_numbers
 from jaxops.opaque import Deferred
-from jaxops.runtime.arguments import packer
+from jaxops.runtime.arguments import Given, packer
 from jaxops.runtime.auto_axes import any_on_mesh
 from jaxops.runtime.recently_used import RecentlyUsed
 from jaxops.static import is_concrete, tracing
@@ -44,14 +44,14 @@ class CallCache:
     """Everything that calls of a model computed for its parameters. Other parameters get another cache.
 
     executables: static arguments, shapes and dtypes → the program that ran last for them; it raises `SignatureChanged`
-    if another one is needed. prepared: expression → its value. fast_calls: types of the inputs, as the caller passed
-    them → the function of such inputs that runs an executable.
+    if another one is needed. prepared: expression → its value. fast_calls: types of the arguments, as the caller passed
+    them → the function of such arguments that runs an executable.
     """
 
     params: Mapping[str, Any]
     executables: RecentlyUsed[Any, Executable] = field(default_factory=RecentlyUsed)
     prepared: dict[str, Any] = field(default_factory=dict)
-    fast_calls: RecentlyUsed[Any, Callable[[Sequence[Any]], Any]] = field(default_factory=RecentlyUsed)
+    fast_calls: RecentlyUsed[Any, Callable[[Given], Any]] = field(default_factory=RecentlyUsed)
 
     def __reduce__(self) -> Any:
         # Programs cannot be pickled.
@@ -86,17 +86,17 @@ class CallCache:
         return True
 
     def remember(
-        self, executable: Executable, graph: Graph, inputs: Sequence[Any], bound: Mapping[str, Any], outputs: list[Any]
+        self, executable: Executable, graph: Graph, given: Given, bound: Mapping[str, Any], outputs: list[Any]
     ) -> None:
         """Adds a fast call, if inputs need no conversion but that to 32 bits, and outputs need none.
 
-        inputs: as the caller passed them. bound: the inputs by name, after conversion.
+        bound: the inputs by name, after conversion.
         """
-        entered = list(bound.values())
-        if not inputs or len(inputs) != len(entered) or not all(map(_is_array, inputs)):
+        names, inputs = list(given.named or bound), _inputs(given)
+        if not inputs or len(inputs) != len(bound) or bound.keys() != {*names} or not all(map(_is_array, inputs)):
             return
-        changed = [k for k, (x, y) in enumerate(zip(inputs, entered, strict=True)) if x is not y]
-        if not all(_is_narrowed(inputs[k], entered[k]) for k in changed):
+        changed = [k for k, name in enumerate(names) if inputs[k] is not bound[name]]
+        if not all(_is_narrowed(inputs[k], bound[names[k]]) for k in changed):
             return
         tree = executable.tree
         by_name = jax.tree.unflatten(tree, range(tree.num_leaves))[1]
@@ -104,33 +104,43 @@ class CallCache:
         are_results = all(isinstance(k, int | Deferred) for k in positions)
         if not (are_results and all(map(_is_declared, graph.outputs, outputs))):
             return
-        order, packed = [list(bound).index(name) for name in sorted(bound)], packer(graph.outputs)
+        order, packed = [names.index(name) for name in sorted(names)], packer(graph.outputs)
         run, prepared, weights = executable.run, executable.prepared, executable.weights
 
-        def again(inputs: Sequence[Any]) -> Any:
-            results = run(prepared, weights, [as_canonical(inputs[k]) if k in changed else inputs[k] for k in order])
+        def again(given: Given) -> Any:
+            inputs = _inputs(given)
+            leaves = [as_canonical(inputs[k]) if k in changed else inputs[k] for k in order]
+            results = run(prepared, weights, leaves if given.rng is None else [*leaves, given.rng])
             return packed([results[k] if isinstance(k, int) else k.value_of(results[k.array]) for k in positions])
 
-        self.fast_calls[tuple(map(_kind, inputs))] = again
+        self.fast_calls[_kinds(given)] = again
 
-    def call_again(self, inputs: Sequence[Any]) -> Any:
-        """Returns the result of a fast call for these inputs; None if there is none.
+    def call_again(self, given: Given) -> Any:
+        """Returns the result of a fast call for these arguments; None if there is none.
 
         Checking inputs and outputs takes longer than a small program, and most calls have the types of an earlier one.
         """
         try:
-            again = self.fast_calls.used(tuple(map(_kind, inputs)))
+            again = self.fast_calls.used(_kinds(given))
         except (AttributeError, TypeError):  # inputs that are not arrays
             return None
         if again is None or cast(Any, jax.config).jax_disable_jit or checks_numbers() or tracing():
             return None
         try:
-            return again(inputs)
+            return again(given)
         except OutOfRangeError:  # the usual path raises it with the name of the input
             return None
         except (SignatureChanged, JaxRuntimeError):
             self.fast_calls.clear()
             return None
+
+
+def _inputs(given: Given) -> Sequence[Any]:
+    return [*given.named.values()] if given.named else given.inputs
+
+
+def _kinds(given: Given) -> tuple[Any, ...]:
+    return (*given.named, *map(_kind, _inputs(given)), given.rng is not None and _kind(given.rng))
 
 
 def _kind(x: Any) -> tuple[Any, ...]:

@@ -56,12 +56,13 @@ def test_repeated(ways):
     assert ways(loaded, X) == ways(loaded, 2 * X) == ["repeated"]
     assert ways(loaded, jnp.asarray(X)) == ["specialized"]
     assert ways(loaded, X[:2]) == ["specialized"]
-    assert ways(loaded, x=X) == ["specialized"]
+    assert [ways(loaded, x=X) for _ in range(2)] == [["specialized"], ["repeated"]]
     assert ways(loaded, X, outputs=["a"]) == ["specialized"]
     loaded.params["w"] = jnp.asarray(2 * W)
     assert ways(loaded, X) == ["specialized"]
-    drawn, key = load(DRAWN), jax.random.key(0)
-    assert [ways(drawn, X, rng=key) for _ in range(2)] == [["specialized"]] * 2
+    drawn = load(DRAWN)
+    for key in (jax.random.key(0), jax.random.PRNGKey(0)):
+        assert [ways(drawn, X, rng=key) for _ in range(2)] == [["specialized"], ["repeated"]]
 
 
 def test_in_64_bits(ways):

@@ -10,7 +10,7 @@ import pytest
 from graphs import build, info, model, node, tensor
 from onnx import helper
 
-from jaxops.errors import DTypeError, ModelError, ShapeError, SignatureError
+from jaxops.errors import ArgumentError, DTypeError, ModelError, ShapeError, SignatureError
 from jaxops.onnx import load
 from jaxops.runtime.arguments import InputBinder
 
@@ -53,6 +53,25 @@ def test_a_model_without_parameters(at_once):
     loaded(X)
     at_once()
     np.testing.assert_allclose(loaded(2 * X), np.tanh(2 * X) * 2 * X, rtol=1e-6)
+
+
+def test_inputs_by_name_and_a_key(at_once):
+    """Names may come in any order. The key is an argument of the program; both kinds of keys have one."""
+    text = "main (float[N] b, float[N] a) => (float[N] y, float[N] r) { y = Sub(b, a) r = RandomUniformLike(b) }"
+    loaded, (a, b) = load(model(text)), np.random.default_rng(0).normal(size=(2, 3000)).astype(np.float32)
+    keys = [make(seed) for make in (jax.random.key, jax.random.PRNGKey) for seed in (0, 7)]
+    drawn = [np.asarray(loaded.apply({}, b, a, rng=key).r) for key in keys]
+    for key in keys:
+        loaded(b, a, rng=key), loaded(a=a, b=b, rng=key), loaded(b=b, a=a, rng=key)
+    with pytest.raises(SignatureError, match="input 'b' was given twice"):
+        loaded(b, a=a, b=b, rng=keys[0])
+    with pytest.raises(ArgumentError, match="`rng` is 3; it must be one random key"):
+        loaded(a=a, b=b, rng=3)
+    at_once()
+    for key, r in zip(keys, drawn, strict=True):
+        for found in (loaded(b, a, rng=key), loaded(a=a, b=b, rng=key), loaded(b=b, a=a, rng=key)):
+            np.testing.assert_array_equal(found.y, b - a)
+            np.testing.assert_array_equal(found.r, r)
 
 
 @pytest.mark.parametrize(("name", "given"), [("int", [3, 7, 5]), ("string", ["a", "b", "c"])])
