@@ -24,7 +24,8 @@ def explain(model: Any) -> PlacementTable:
     """Returns a table of a model's parameters, to be printed: name, role, spec, bytes on one device, and the reason.
 
     The role follows from the graph, also for a rule of your own. `rows` has the columns as values; `bytes` is the sum
-    on one device, and `total` that of the whole parameters.
+    on one device, and `total` that of the whole parameters. Nothing is read from the file, so the devices of the mesh
+    need not be here: with the `type` of each row a program is compiled for them.
 
     >>> import jax, jaxops.onnx
     >>> rule = tensor_parallel("model", jax.make_mesh((1,), ("model",)))
@@ -32,4 +33,4 @@ def explain(model: Any) -> PlacementTable:
     >>> table.rows[0].name, table.rows[0].role, table.rows[0].bytes, table.rows[0].reason
     ('hidden.weight', 'first', 24576, 'first of a pair, by what it makes')
     """
-    return placement_table(model.graph, model.params, model._placements)
+    return placement_table(model.graph, model._weights.types(model.x64), model._placements)

@@ -20,7 +20,8 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-OPTIONAL = {"jax2onnx", "skl2onnx", "sklearn", "tensorflow", "tf2onnx", "torch", "torchvision"}  # not in extra `test`
+# Not in the extra `test`.
+OPTIONAL = {"jax2onnx", "libtpu", "skl2onnx", "sklearn", "tensorflow", "tf2onnx", "torch", "torchvision"}
 
 
 def text(cell) -> str:

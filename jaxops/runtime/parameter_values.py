@@ -16,7 +16,7 @@ from jaxops.dtypes import as_canonical, as_traced, canonical, stand_in
 from jaxops.errors import DTypeError, JaxopsError, ShapeError, SignatureError, amount
 from jaxops.graph.nodes import Tensor
 from jaxops.jax_internals import enable_x64
-from jaxops.lazy_array import READERS, Unread
+from jaxops.lazy_array import READERS, Unread, type_of
 from jaxops.progress import progress
 from jaxops.runtime.placement import placed
 from jaxops.runtime.repeated_calls import CallCache
@@ -75,6 +75,11 @@ class Weights:
         self.cache = cache = self.cache.of(params)
         return cache
 
+    def types(self, x64: bool) -> dict[str, Any]:
+        """Returns each parameter, or its shape, dtype and sharding while it is in the file. x64: as of `for_calls`."""
+        with x64_on(x64), self._lock:
+            return {name: type_of(x) for name, x in self._by_name().items()}
+
     def _by_name(self) -> dict[str, Any]:
         if len(self.params) == len(self.tensors):
             return self.params
@@ -87,8 +92,9 @@ class Weights:
 
     def _unread(self, name: str, tensor: Tensor, x64: bool) -> Unread:
         with _in_parameter(name):  # raises for a type that JAX does not have
-            kind = jax.ShapeDtypeStruct(tensor.shape, as_canonical(np.empty(0, tensor.dtype)).dtype)
-        return Unread(kind, functools.partial(_read, name, tensor, self.shardings.get(name), x64))
+            dtype = as_canonical(np.empty(0, tensor.dtype)).dtype
+        kind = jax.ShapeDtypeStruct(tensor.shape, dtype, sharding=self.shardings.get(name))
+        return Unread(kind, functools.partial(_read, name, tensor, kind.sharding, x64))
 
 
 class GivenWeights:
@@ -104,6 +110,10 @@ class GivenWeights:
     def all(self) -> Any:
         """Returns the parameters as the caller passed them."""
         return self.params
+
+    def types(self, x64: bool) -> Any:
+        """Returns the parameters, which have their types. x64: as of `for_calls`."""
+        return self.for_calls(x64).params
 
     def for_calls(self, x64: bool) -> CallCache:
         """Returns the parameters as JAX arrays. Raises what `matched` raises."""

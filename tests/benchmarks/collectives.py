@@ -28,6 +28,11 @@ def devices_of(platform, count):
     return topologies.get_topology_desc(platform="tpu", topology_name=name, chips_per_host_bounds=[*sizes, 1]).devices
 
 
+def collectives(text):
+    """Returns how often each kind of collective is in the text of a compiled program."""
+    return Counter(re.findall(rf" ({'|'.join(KINDS)})(?:-start)?\(", text))
+
+
 def measured(path, platform, count, kind):
     import jax
     import numpy as np
@@ -52,8 +57,7 @@ def measured(path, platform, count, kind):
         inputs.append(spec(shape, jax.dtypes.canonicalize_dtype(value.dtype), P()))
     with jax.set_mesh(mesh):
         lowered = jax.jit(model.apply).trace(params, *inputs).lower(lowering_platforms=(platform,))
-    text = lowered.compile().as_text()
-    found = Counter(re.findall(rf" ({'|'.join(KINDS)})(?:-start)?\(", text))
+    found = collectives(lowered.compile().as_text())
     rows = explain(model).rows
     split = [row for row in rows if row.role != "fused"]
     every = sum(model.params[row.name].nbytes for row in split)

@@ -18,7 +18,7 @@ class Row(NamedTuple):
     """A parameter of a table.
 
     role: what it is for, as in `jaxops.graph.parameter_roles.Role`. spec: how the mesh splits it; None for an array on
-    no mesh. bytes: on one device. reason: why it is there.
+    no mesh. bytes: on one device. reason: why it is there. type: its shape, dtype and sharding, for `jax.jit(…).lower`.
     """
 
     name: str
@@ -26,6 +26,7 @@ class Row(NamedTuple):
     spec: PartitionSpec | None
     bytes: int
     reason: str
+    type: jax.ShapeDtypeStruct
 
 
 @dataclass(frozen=True)
@@ -54,22 +55,25 @@ class PlacementTable:
         return "\n".join([*(line.rstrip() for line in lines), f"a device has {self.bytes:,} of {self.total:,} bytes"])
 
 
-def placement_table(
-    graph: Graph, params: Mapping[str, jax.Array], placements: Mapping[str, Placement]
-) -> PlacementTable:
-    """Returns the table of parameters. graph: prepared. placements: what a rule chose at load."""
-    roles = parameter_roles(graph, {name: x.shape for name, x in params.items()})
-    rows = tuple(_row(name, x, roles[name].kind, placements.get(name)) for name, x in params.items())
-    return PlacementTable(rows, sum(math.prod(x.shape) * x.dtype.itemsize for x in params.values()))
+def placement_table(graph: Graph, types: Mapping[str, Any], placements: Mapping[str, Placement]) -> PlacementTable:
+    """Returns the table of parameters.
+
+    graph: prepared. types: the parameters by name, or what has their shapes, dtypes and shardings. placements: what a
+    rule chose at load.
+    """
+    roles = parameter_roles(graph, {name: x.shape for name, x in types.items()})
+    rows = tuple(_row(name, x, roles[name].kind, placements.get(name)) for name, x in types.items())
+    return PlacementTable(rows, sum(math.prod(x.shape) * x.dtype.itemsize for x in types.values()))
 
 
 def _row(name: str, x: Any, role: str, chosen: Placement | None) -> Row:
     spec = x.sharding.spec if isinstance(x.sharding, NamedSharding) else None
-    size = math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
+    shape = x.shape if x.sharding is None else x.sharding.shard_shape(x.shape)
     if chosen is None:
         reason = "loaded without a rule"
     elif x.sharding.is_equivalent_to(chosen.sharding, x.ndim):
         reason = chosen.reason
     else:
         reason = "moved after loading"
-    return Row(name, role, spec, size, reason)
+    type = jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
+    return Row(name, role, spec, math.prod(shape) * x.dtype.itemsize, reason, type)

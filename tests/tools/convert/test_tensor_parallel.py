@@ -203,3 +203,18 @@ a device has 384 of 512 bytes"""
     assert here.bytes == here.total == 512
     moved = own.with_params(load(proto).params)
     assert {row.reason for row in explain(moved).rows} == {"moved after loading"}
+
+
+def test_explain_reads_no_parameter():
+    """With the types of its rows, a program is traced for devices that are not here."""
+    proto, mesh = net("a = MatMul(x, w) b = Relu(a) y = MatMul(b, v)"), AbstractMesh((4,), ("model",))
+    model = load(proto, sharding=tensor_parallel("model", mesh))
+    rows = explain(model).rows
+    found = {row.name: (row.spec, row.bytes) for row in rows}
+    assert found == {"w": (P(None, "model"), 64), "v": (P("model", None), 64)}
+    types = {row.name: row.type for row in rows}
+    assert {(x.sharding.mesh, x.dtype.name) for x in types.values()} == {(mesh, "float32")}
+    inputs = [jax.ShapeDtypeStruct((2, 8), "float32"), jax.ShapeDtypeStruct((2,), "int32")]
+    assert jax.eval_shape(model.apply, types, *inputs).shape == (2, 8)
+    with pytest.raises(ValueError, match="AbstractMesh"):
+        model.params  # noqa: B018 - the devices would have them
