@@ -10,8 +10,7 @@ from jaxops.compiler.padded.counted import as_long_as
 from jaxops.dtypes import as_traced
 from jaxops.errors import SizeError, symbols_in
 from jaxops.runtime.counted_symbols import CountedSymbols
-from jaxops.shapes.arithmetic import at_least
-from jaxops.static import is_symbolic
+from jaxops.static import Undecided, is_symbolic
 
 
 class Assumptions:
@@ -58,7 +57,11 @@ class Assumptions:
         node = self._sizes.made[counted[0]].node
         for size in sizes:
             if is_symbolic(size) and not any(symbol in counted for symbol in symbols_in(size)):
-                at_least(f"{size} may be 1, which broadcasts to the size of '{node}', which data decide", size, 2)
+                try:
+                    _ = size >= 2
+                except Undecided as undecided:
+                    problem = f"{size} may be 1, which broadcasts to the size of '{node}', which data decide"
+                    raise SizeError(problem, size, needs=f"{size} >= 2") from undecided
 
     def refresh(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """As of `ConstraintSearch`."""
