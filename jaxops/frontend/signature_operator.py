@@ -145,9 +145,11 @@ class SignatureOperator:
     def results(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Any:
         """The result of the function for inputs (None for an omitted one) and attributes."""
         assert self.fn is not None
-        context = {"n_outputs": n_outputs, "rng": rng}
-        extra = {name: value for name, value in context.items() if name in self.parameters}
-        extra |= {name: True for name, position in self._flags.items() if n_outputs > position}
+        extra: dict[str, Any] = {name: True for name, position in self._flags.items() if n_outputs > position}
+        if "n_outputs" in self.parameters:
+            extra["n_outputs"] = n_outputs
+        if "rng" in self.parameters:
+            extra["rng"] = rng
         return self.fn(*self._arguments(inputs), **extra, **attributes)
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:

@@ -30,7 +30,7 @@ from jaxops.runtime.buckets import Rounded, cropped, run_rounded
 from jaxops.runtime.counted_sizes import exact, padded, run_counted, run_graph_counted, run_node_counted
 from jaxops.runtime.data_dependent_sizes import Rounding
 from jaxops.runtime.gathered_params import Gathers, gathered
-from jaxops.runtime.host_data import Data, as_argument, as_data, as_operand, on_host
+from jaxops.runtime.host_data import Data, as_argument, as_data, as_operand, leaves_of, on_host
 from jaxops.runtime.host_part import HostParts
 from jaxops.runtime.specialized_calls import SpecializedCalls
 from jaxops.signature import SHAPE_ONLY
@@ -146,11 +146,12 @@ class GraphRunner:
             node = graph.nodes[start]
             if cut:
                 explain(graph.name, f"cut before {node.title}", self.cuts.get(node.title, "it needs a value"))
-            light = _is_light(node, scope)
+            inputs = [scope[name] if name else None for name in node.inputs]
+            light = _is_light(node, inputs)
             if cut or light:
                 stop, cut = start + 1, False
                 key = _key(rng, graph.number(start), node)
-                local.update(_named(node, self._run_eagerly(node, light, scope, params, key)))
+                local.update(_named(node, self._run_eagerly(node, inputs, light, scope, params, key)))
             else:
                 known = exact(local) if graph.bounded else local
                 stop, values = self._compiled_from(
@@ -177,20 +178,20 @@ class GraphRunner:
         stop, values = self.compiled(graph, start, plan.stop, True, params, plan.padded(operands), rng)
         return stop.value, plan.cropped(unwrap(values))
 
-    def _run_eagerly(self, node: Node, light: bool, scope: _Scope, params: Mapping[str, Any], rng: Any) -> list[Any]:
+    def _run_eagerly(
+        self, node: Node, inputs: Sequence[Any], light: bool, scope: _Scope, params: Mapping[str, Any], rng: Any
+    ) -> Sequence[Any]:
         """Returns the outputs of a node whose operands are known. They are data, or static if all operands are.
 
         light: whether NumPy computes the node.
         """
-        inputs = [exact(scope[name]) if name else None for name in node.inputs]
+        inputs = list(map(exact, inputs))
         if node.operator.bounded:
             return run_node_counted(node, list(map(as_operand, inputs)), rng)
-        data = [x for k, x in enumerate(inputs) if node.operator.mark(k) != SHAPE_ONLY]
-        static = node.operator.foldable and not any(isinstance(x, jax.Array | Data) for x in jax.tree.leaves(data))
         if light:
             try:
-                results = run_node(node, [on_host(x) for x in inputs], params, rng, scope, self.run)
-                return list(results) if static else list(map(as_data, results))
+                results = run_node(node, list(map(on_host, inputs)), params, rng, scope, self.run)
+                return results if _are_static(node, inputs) else list(map(as_data, results))
             except JaxopsError:
                 # With x64 off, an int64 operand may be an int32 array, which does not match an int64 array in NumPy. As
                 # JAX arrays, below, both are int32.
@@ -260,19 +261,27 @@ def _may_need_data(node: Node, error: Exception) -> bool:
     return isinstance(error, UNKNOWN) or bool(node.subgraphs or node.body)
 
 
-def _is_light(node: Node, scope: _Scope) -> bool:
+def _is_light(node: Node, inputs: Sequence[Any]) -> bool:
     """Returns True if NumPy computes a node in less time than compiling it would take."""
     if not node.operator.foldable or node.operator.bounded or node.body:
         return False
-    read = [scope[name] for k, name in enumerate(node.inputs) if name and node.operator.mark(k) != SHAPE_ONLY]
-    return sum([_size(x) for x in read]) <= _MANY
+    return sum(map(_size, _read(node, inputs))) <= _MANY
+
+
+def _are_static(node: Node, inputs: Sequence[Any]) -> bool:
+    """Returns True if a foldable node reads nothing but static values."""
+    return not any(isinstance(x, jax.Array | Data) for value in _read(node, inputs) for x in leaves_of(value))
+
+
+def _read(node: Node, inputs: Sequence[Any]) -> list[Any]:
+    """Returns the operands of which a node reads more than the sizes."""
+    mark = node.operator.mark
+    return [x for k, x in enumerate(inputs) if mark(k) != SHAPE_ONLY]
 
 
 def _size(value: Any) -> int:
     """Returns the number of elements of a value, or of all arrays of a sequence."""
-    # Most values are one array, for which a walk over a tree takes longer than the rest.
-    arrays: list[Any] = [value] if isinstance(value, np.ndarray | Data | jax.Array) else jax.tree.leaves(value)
-    return sum([math.prod(getattr(x, "value", x).shape) for x in arrays])
+    return sum([math.prod(x.value.shape if type(x) is Data else x.shape) for x in leaves_of(value)])
 
 
 def _key(rng: Any, number: int, node: Node) -> Any:

@@ -73,7 +73,15 @@ def widened(x: Any, shape: Sequence[int]) -> Any:
     return wider
 
 
+def leaves_of(value: Any) -> list[Any]:
+    """Returns the arrays of a value."""
+    return [value] if _is_leaf(value) else jax.tree.leaves(value)
+
+
+def _is_leaf(value: Any) -> bool:
+    """Returns True for one array, as most values are: a walk over a tree takes ten times as long as its use."""
+    return type(value) in (np.ndarray, Data) or is_concrete(value)
+
+
 def _on_leaves(fn: Callable[[Any], Any], value: Any) -> Any:
-    # Most values are arrays, for which a walk over a tree takes ten times as long as the function.
-    is_leaf = type(value) in (np.ndarray, Data) or is_concrete(value)
-    return fn(value) if is_leaf else jax.tree.map(fn, value)
+    return fn(value) if _is_leaf(value) else jax.tree.map(fn, value)

@@ -19,6 +19,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from jaxops.kernels.matmul.narrow_row import narrow_row, one_of_two
 from jaxops.kernels.matmul.vector import column_product
+from jaxops.kernels.matmul.wide_integers import integer_product
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
 
@@ -198,7 +199,10 @@ def bilinear(multiply: Multiply, a: Any, b: Any, rows: Any) -> Any:
     """
     if _may_be_bfloat16(a, b, rows):
         return _product(a, b, multiply=multiply)
-    return _product_of_bytes(a, b, multiply=multiply) if a.dtype == b.dtype == jnp.int8 else multiply(a, b)
+    if a.dtype == b.dtype == jnp.int8:
+        return _product_of_bytes(a, b, multiply=multiply)
+    integers = integer_product(a, b, multiply)
+    return multiply(a, b) if integers is None else integers
 
 
 def _narrowed(a: Any, b: Any, multiply: Multiply) -> Any:

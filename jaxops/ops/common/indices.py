@@ -56,13 +56,14 @@ def checked_indices(indices: Any, limits: Any) -> tuple[Array, bool]:
     if not is_static(indices) or not all(isinstance(d, int) for d in sizes):
         return as_traced(indices), False
     # Narrow types may not hold the size.
-    indices = indices if indices.dtype == np.uint64 else indices.astype(np.int64)
+    indices = indices if indices.dtype == np.uint64 else indices.astype(np.int64, copy=False)
     bound = np.asarray(limits, np.int64)
-    bad = np.argwhere((indices < -bound) | (indices >= bound))
-    if len(bad):
-        first_bad = tuple(bad[0])
+    outside = (indices < -bound) | (indices >= bound)
+    if outside.any():  # NumPy's search for the positions takes longer than all the rest of a small gather
+        first_bad = tuple(np.argwhere(outside)[0])
         size = bound[first_bad[-1]] if bound.ndim else bound
         position = tuple(map(int, first_bad))
         raise BoundsError(f"index {indices[first_bad]} at position {position} is out of range for a size of {size}")
     indices = indices.astype(np.int64, copy=False)
-    return np.where(indices < 0, indices + bound, indices), True
+    negative = indices < 0
+    return np.where(negative, indices + bound, indices) if negative.any() else indices, True

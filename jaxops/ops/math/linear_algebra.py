@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxops.attributes import flag
 from jaxops.dtypes import accumulation_type, as_written, canonical, floating, is_float
@@ -57,7 +56,7 @@ def _gemm(arrays: tuple[jax.Array, ...], alpha: float, beta: float, trans_a: boo
     wide = accumulation_type(a.dtype)
     if not is_float(a.dtype) and not (alpha.is_integer() and beta.is_integer()):
         wide = a.dtype if a.dtype == canonical(np.uint64) else canonical(np.int64)
-        product = lax.dot_general(a, b, (contract, ((), ())), preferred_element_type=wide)
+        product = dot.dot(a.astype(wide), b.astype(wide), (contract, ((), ())), wide)
         return assert_sizes(_whole_sum(product, alpha, c, beta).astype(a.dtype), sizes, a.dtype)
     product = _with_addend(dot.dot(a, b, (contract, ((), ())), wide), alpha, c, beta)
     return assert_sizes(product.astype(a.dtype), sizes, a.dtype)

@@ -169,7 +169,8 @@ def gather_nd(data: A, indices: A, *, batch_dims: int = 0) -> A:
             np.arange(d).reshape([-1 if i == j else 1 for j in range(rank)]) for i, d in enumerate(data.shape[:batch])
         ]
         # NumPy returns a bare element for a 0-d result; without the dtype it could become an array of another type.
-        return static_array(np.asarray(data[(*grid, *np.moveaxis(np.asarray(tuples), -1, 0))], data.dtype), data)
+        picked = [np.asarray(tuples)[..., k] for k in range(count)]
+        return static_array(np.asarray(data[(*grid, *picked)], data.dtype), data)
     return _gather_nd((as_traced(data), as_traced(tuples)), batch, inside)
 
 

@@ -152,7 +152,7 @@ def nonzero(x: Array, *, size: Static = None) -> Array:
             indices = np.zeros((0, int(bool(values))), np.int64)
         else:
             bounded_like((values.ndim, np.count_nonzero(values)), values, np.int64)
-            indices = np.stack(np.nonzero(values)).astype(np.int64, copy=False)
+            indices = np.array(np.nonzero(values), np.int64)
         return indices if isinstance(x, np.ndarray) else as_traced(indices)
     count = _count(size)
     bounded_like((max(x.ndim, 1), count), x, np.int64)
