@@ -72,7 +72,7 @@ class Node:
     body: "Graph | None" = None  # the graph that defines the operator, such as the body of a function
     scope: str = ""  # the path of the module that the node came from, such as encoder.layer.0; empty if unknown
     block: str = ""  # the module that a derivative recomputes instead of storing its results; empty for none
-    whole_axis: int | None = None  # the axis along which no mesh should split the results; None for none
+    whole_axis: int | None = None  # the axis along which no mesh should split results of the first one's rank
 
     @property
     def label(self) -> str:
