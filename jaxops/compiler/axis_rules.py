@@ -141,6 +141,7 @@ _RULES: dict[str, Callable[..., Iterable[Axis]]] = {
     **{f"reduce_window{kind}": _aligned for kind in ("", "_sum", "_max", "_min")},
     **{f"cum{kind}": _aligned for kind in ("sum", "prod", "max", "min", "logsumexp")},
     **dict.fromkeys(("argmax", "argmin", "bitcast_convert_type", "concatenate", "dynamic_slice"), _aligned),
+    "sharding_constraint": _aligned,
     **dict.fromkeys(("dynamic_update_slice", "pad", "rev", "slice", "sort", "split", "squeeze", "top_k"), _aligned),
     "broadcast_in_dim": _broadcast,
     "conv_general_dilated": _convolution,

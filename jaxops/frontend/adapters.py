@@ -130,8 +130,9 @@ def _adapted(choose: Callable[[Modules], dict[str, _Chosen]], graph: Graph, para
         products = modules.by_module[module]
         a, b = (_unused(f"{module}.lora_{which}.weight", tensors, graph) for which in "AB")
         merges = modules.can_merge(products)
-        weight, by_rows, factor = products[0].weight if merges else "", products[0].by_rows, products[0].factor
-        adapter = Adapter(module, chosen.rank, chosen.alpha, a, b, weight, by_rows, factor)
+        first = products[0]
+        weight, base = first.weight if merges else "", first.parameters[0]
+        adapter = Adapter(module, chosen.rank, chosen.alpha, a, b, base, weight, first.by_rows, first.factor)
         tensors |= dict(zip((a, b), _values(adapter, chosen, products[0]), strict=True))
         own |= {a: a, b: b}
         adapters.append(adapter)
@@ -195,9 +196,10 @@ class _Rewriter:
 
         def add(operator: SignatureOperator, name: str, *inputs: str) -> str:
             output = self._new(f"{result}/{name}") if name else result
-            perm = {"perm": (1, 0)} if operator is _TRANSPOSE else {}
-            node = dataclasses.replace(product, operator=operator, name=output, inputs=inputs, attributes=perm)
-            nodes.append(dataclasses.replace(node, outputs=(output,)))
+            made = {"operator": operator, "name": output, "inputs": inputs, "outputs": (output,), "attributes": {}}
+            if operator is _TRANSPOSE:
+                made |= {"attributes": {"perm": (1, 0)}, "whole_axis": None}
+            nodes.append(dataclasses.replace(product, **made, is_adapter=True))
             return output
 
         x = add(_TRANSPOSE, "transposed", product.inputs[0]) if facts.is_turned else product.inputs[0]

@@ -72,7 +72,8 @@ class Node:
     body: "Graph | None" = None  # the graph that defines the operator, such as the body of a function
     scope: str = ""  # the path of the module that the node came from, such as encoder.layer.0; empty if unknown
     block: str = ""  # the module that a derivative recomputes instead of storing its results; empty for none
-    whole_axis: int | None = None  # the axis along which no mesh should split the results; None for none
+    whole_axis: int | None = None  # the axis along which no mesh should split results of the first one's rank
+    is_adapter: bool = False  # whether it is a part of an `Adapter`, the sum with the module's own product included
 
     @property
     def label(self) -> str:
@@ -182,9 +183,9 @@ class Variable:
 class Adapter:
     """A low-rank addition to the products of a module: each is y + alpha / rank · x · aᵀ · bᵀ.
 
-    a, b: the names of parameters of the model, of shapes (rank, inputs) and (outputs, rank). weight: the parameter into
-    which the addition can be merged, or '' for none. by_rows: whether its shape is (outputs, inputs). factor: what the
-    module multiplies x · weight by.
+    a, b: the names of parameters of the model, of shapes (rank, inputs) and (outputs, rank). base: the parameter that
+    the module's own product reads as its weight. weight: `base` if the addition can be merged into it, or ''. by_rows:
+    whether its shape is (outputs, inputs). factor: what the module multiplies x · weight by.
     """
 
     module: str
@@ -192,6 +193,7 @@ class Adapter:
     alpha: float
     a: str
     b: str
+    base: str
     weight: str
     by_rows: bool
     factor: float

@@ -17,6 +17,7 @@ from jaxops.graph.weight_operands import EXPERTS, FILTER, FIRST, LAST, Reading
 # The roles, from the one that decides to the ones that give way, if a parameter has several. The head of a language
 # model may be the table of its words: both are split by word.
 TABLE, FUSED, SINGLE, NORM, BIAS, OTHER = "table", "fused", "single", "norm", "bias", "other"
+ADAPTER = "adapter"
 _ORDER = (TABLE, EXPERTS, FUSED, LAST, FIRST, SINGLE, FILTER, NORM, BIAS, OTHER)
 
 
@@ -31,11 +32,13 @@ class Role:
     - fused: the weight of a product whose result is cut into queries, keys and values, or a gate and its operand
     - experts: weights of experts, one after the other along axis 0
     - filter: of a convolution
+    - adapter: one of the two matrices that add to the product of a weight (`Adapter`)
     - norm, bias: scales, shifts and sums of features
     - other: none of these
     by_output: the axis of the features that a product makes, or of a table's rows; None if there is none. by_input: the
     axis of the features that it contracts, or of a table's features. heads: the number of heads that the features of a
-    product are cut into; 0 if unknown. of: the weight that the parameter belongs to as a scale or a zero point; or "".
+    product are cut into; 0 if unknown. of: the weight that the parameter belongs to as a scale, a zero point or an
+    adapter; or "".
     """
 
     kind: str
@@ -58,6 +61,9 @@ def parameter_roles(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict
             roles[reading.parameter] = role
         elif role.kind == known.kind and 0 < role.heads < known.heads:
             roles[reading.parameter] = replace(known, heads=role.heads)
+    for adapter in graph.adapters:
+        roles[adapter.a] = Role(ADAPTER, by_input=1, of=adapter.base)
+        roles[adapter.b] = Role(ADAPTER, by_output=0, of=adapter.base)
     return roles
 
 

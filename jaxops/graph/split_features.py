@@ -101,6 +101,8 @@ class _Walk:
     def _visit(self, index: int, node: Node) -> _Split | None:
         """Notes how a node reads parameters. Returns the form of its results if they are split."""
         kind, name = node.operator.traits.kind, name_of(node)
+        if node.is_adapter:  # its parameters follow the weight of the product that it adds to
+            return self.split.get(node.inputs[0]) if name == "add" else None
         if self.weights.is_reordered(node, name):
             return None
         if (name in ("gather", "torch_embedding") or kind == "embedding") and self.weights.looks_up(node):

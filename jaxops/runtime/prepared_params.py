@@ -9,6 +9,7 @@ from jaxops.compiler import pipeline
 from jaxops.compiler.run.specialized import Specialized
 from jaxops.dtypes import as_traced
 from jaxops.kernels.target import this_machine
+from jaxops.runtime.auto_axes import under_auto_axes
 from jaxops.runtime.specialized_pair import are_traced, untransformable
 from jaxops.static import tracing
 
@@ -29,11 +30,15 @@ Step = Callable[..., Any]
 
 def prepared(fn: Step, params: Mapping[str, Any], *arguments: Any) -> PreparedParams:
     """Returns the parameters prepared for calls of a function. arguments: the types of the further arguments."""
+
+    def values(params: Mapping[str, Any]) -> dict[str, jax.Array]:
+        program, _ = _specialized(fn, *_types((params, *arguments)))
+        weights = jax.tree.leaves(params)
+        found = program.prepare(weights) if tracing() or are_traced(weights) else program.prepare.cached({}, weights)
+        return dict(zip(program.prepare.expressions, found, strict=True))
+
     arrays = {name: as_traced(x) for name, x in params.items()}
-    program, _ = _specialized(fn, _types(arrays), *arguments)
-    weights = jax.tree.leaves(arrays)
-    values = program.prepare(weights) if tracing() or are_traced(weights) else program.prepare.cached({}, weights)
-    return PreparedParams(dict(zip(program.prepare.expressions, values, strict=True)), arrays)
+    return PreparedParams(under_auto_axes(values, arrays), arrays)
 
 
 def run_prepared(fn: Step, prepared: PreparedParams, *arguments: Any) -> Any:

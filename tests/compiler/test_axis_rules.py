@@ -8,10 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 from jaxops.compiler.axis_rules import Axis, independent_axes
 
 RNG = np.random.default_rng(0)
+MESH = jax.make_mesh((2,), ("d",), axis_types=(AxisType.Auto,))
 
 
 def floats(*shape):
@@ -97,6 +99,10 @@ CASES = {
     "to fewer bits": (lambda x: lax.bitcast_convert_type(x, np.int8), floats(2, 3)),
     "top k": (lambda x: lax.top_k(x, 2), floats(3, 5)),
     "transpose": (lambda x: lax.transpose(x, (2, 0, 1)), floats(2, 3, 4)),
+    "sharding constraint": (
+        lambda x: jax.lax.with_sharding_constraint(x, NamedSharding(MESH, P("d"))),
+        floats(2, 6, 5),
+    ),
     "window": (window, floats(2, 6, 5)),
     "window of another function": (
         lambda x: window(x, lambda a, b: a * b + a, jnp.float32(1)),

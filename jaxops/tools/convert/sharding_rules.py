@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec, get_mesh
 
 from jaxops.errors import ArgumentError, ShapeError, amount
 from jaxops.graph.nodes import Graph, Tensor
-from jaxops.graph.parameter_roles import FUSED, SINGLE, TABLE, Role, parameter_roles
+from jaxops.graph.parameter_roles import ADAPTER, FUSED, SINGLE, TABLE, Role, parameter_roles
 from jaxops.graph.weight_operands import EXPERTS, FILTER, FIRST, LAST
 
 # A parameter of less than this part of all bytes is not worth a collective of its own.
@@ -120,7 +120,8 @@ def tensor_parallel(axis: str, mesh: Any = None) -> GraphRule:
     is enough for both. A table is split by its rows, or by its features if its rows do not divide. Experts are divided
     among the devices, and filters of a convolution are split by output channels. These stay whole on each device:
     vectors, small tables, a weight that makes queries, keys and values at once, and keys and values of fewer heads than
-    devices. Scales and zero points of quantized weights follow their weights. `explain` tells what became of each.
+    devices. Scales and zero points of quantized weights follow their weights, and so do adapters: the matrix with the
+    features that are split is split, and the other one is whole. `explain` tells what became of each.
 
     mesh: the mesh of the parameters; by default the current one (`jax.set_mesh`).
     Loading raises ArgumentError for a mesh without that axis, and if no weight can be split.
@@ -218,10 +219,12 @@ def _split_axis(parameter: Parameter, devices: int, is_small: bool) -> tuple[int
 
 
 def _axis_like(parameter: Parameter, weight: Parameter, split: int | None, devices: int) -> tuple[int | None, str]:
-    """Returns the axis of a scale or a zero point of a weight that is split along `split`."""
+    """Returns the axis of a scale, a zero point or an adapter of a weight that is split along `split`."""
     if split is None:
         return None, f"whole, as '{weight.name}' is"
     axis = parameter.role.by_output if split == weight.role.by_output else parameter.role.by_input
+    if axis is None and parameter.role.kind == ADAPTER:
+        return None, "whole, as the other matrix of the adapter is split"
     if axis is None or parameter.shape[axis] % devices:
         return None, f"whole, as it does not divide along the axis of '{weight.name}' that is split"
     return axis, f"as '{weight.name}'"

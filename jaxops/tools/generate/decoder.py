@@ -29,7 +29,7 @@ from jaxops.runtime.x64 import in_64_bits, is_on, under_its_x64, x64_on
 from jaxops.signature_errors import errors_of, explained
 from jaxops.static import Tracer
 from jaxops.tools.generate.cache_inputs import check_batch, is_circular
-from jaxops.tools.generate.decoder_state import DecoderState, inserted, only_first_tokens, with_past
+from jaxops.tools.generate.decoder_state import DecoderState, inserted, only_first_tokens, rewound, with_past
 from jaxops.tools.generate.padded_prompts import first_aligned
 from jaxops.tools.generate.prompt_chunks import Chunk, chunks_of
 from jaxops.tools.generate.step_inputs import continues_rows, dtype_of, is_filled, rows_of
@@ -135,7 +135,7 @@ class Decoder(Report):
         batch = state.position.shape[0]
         if not isinstance(rows, Tracer) and not all(0 <= row < batch for row in np.ravel(rows)):
             raise BoundsError(f"insert: `rows` is {rows!r:.80}; the state has rows 0 to {batch - 1}")
-        return inserted(self.caches, state, jnp.asarray(rows), other)
+        return under_auto_axes(functools.partial(inserted, self.caches), state, jnp.asarray(rows), other)
 
     def rewind(self, state: DecoderState, counts: Any) -> DecoderState:
         """Returns the state before the last tokens, such as those of a draft that was refused.
@@ -159,8 +159,7 @@ class Decoder(Report):
             before = np.asarray(state.position)
             if np.any((np.asarray(counts) < 0) | (np.asarray(counts) > before)):
                 raise BoundsError(f"rewind: `counts` is {counts!r:.80}; the rows have {before.tolist()} tokens")
-        position = jnp.maximum(state.position - jnp.asarray(counts, np.int32), 0)
-        return DecoderState(position, only_first_tokens(self.caches, state.caches, position))
+        return under_auto_axes(functools.partial(rewound, self.caches), state, jnp.asarray(counts, np.int32))
 
     def _need_rows(self, what: str) -> None:
         if not self._has_rows:

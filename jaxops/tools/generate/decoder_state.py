@@ -67,6 +67,12 @@ def inserted(caches: Sequence[Cache], state: DecoderState, rows: Any, other: Dec
     return DecoderState(state.position.at[rows].set(other.position), written)
 
 
+def rewound(caches: Sequence[Cache], state: DecoderState, counts: jax.Array) -> DecoderState:
+    """Returns a state without the last tokens of its rows. counts: of these, one integer or (B,)."""
+    position = jnp.maximum(state.position - counts, 0)
+    return DecoderState(position, only_first_tokens(caches, state.caches, position))
+
+
 def repeated(caches: Sequence[Cache], state: DecoderState, count: int) -> DecoderState:
     """Returns a state with each row `count` times, one after the other."""
     axes = {cache.past.name: cache.batch or 0 for cache in caches}

@@ -1,5 +1,6 @@
 """Generation of text: prompts of any lengths in, tokens out."""
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -7,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxops.runtime.auto_axes import under_auto_axes
 from jaxops.signature_errors import errors_of, explained
 from jaxops.tools.generate.prompt_programs import Generating, Started, generation_of
 from jaxops.tools.generate.prompts import check_vocabulary, checked_prompts, program_width
 from jaxops.tools.generate.search_options import Options, Search, search
-from jaxops.tools.generate.token_loop import Request
+from jaxops.tools.generate.token_loop import Request, Written
 
 # The number of tokens that `stream=True` computes at once.
 _CHUNK = 8
@@ -118,14 +120,19 @@ def _parts(started: Started, asked: Search, prompts: Sequence[np.ndarray], size:
     state, start = started.state, 0
     for end in (*range(size, most, size), most):
         state, written = loop.more(sampling, started.params, started.named, request, jnp.int32(end), state, written)
-        rows = len(prompts), asked.samples
-        lengths = jnp.clip(written.lengths - start, 0, end - start)
-        parts = (x[:, start:end].reshape(*rows, -1) for x in (written.tokens, written.log_probabilities))
-        tokens, log_probabilities = parts
-        yield Generated(tokens, lengths.reshape(rows), log_probabilities)
+        yield under_auto_axes(functools.partial(_part, (len(prompts), asked.samples), start, end), written, like=())
         if end < most and bool(written.ended.all()):
             return
         start = end
+
+
+def _part(rows: tuple[int, int], start: int, end: int, written: Written) -> Generated:
+    """Returns the columns from `start` to `end`. rows: the numbers of prompts and of samples."""
+    lengths = jnp.clip(written.lengths - start, 0, end - start)
+    tokens, log_probabilities = (
+        x[:, start:end].reshape(*rows, -1) for x in (written.tokens, written.log_probabilities)
+    )
+    return Generated(tokens, lengths.reshape(rows), log_probabilities)
 
 
 def _tokens_of(prompts: Sequence[np.ndarray], samples: int, size: int) -> jax.Array:

@@ -13,6 +13,7 @@ import numpy as np
 from jaxops.dtypes import as_traced
 from jaxops.errors import ShapeError, SignatureError, UnsupportedError, amount, describe
 from jaxops.graph.nodes import Value
+from jaxops.runtime.auto_axes import under_auto_axes
 from jaxops.runtime.prepared_params import PreparedParams
 from jaxops.static import is_concrete
 from jaxops.tools.generate.cache_inputs import find_caches, windows_of
@@ -122,8 +123,12 @@ class Generation:
         if samples > 1:
             if not step.of_batch.has_rows:
                 raise UnsupportedError(f"samples: the model fixes its batch ({self.tokens}); call it for each sample")
-            state, logits = repeated(step.caches, state, samples), jnp.repeat(logits, samples, 0)
-            arrays = {k: jnp.repeat(x, samples, 0) if self._has_rows(step, k) else x for k, x in arrays.items()}
+
+            def for_samples(state: DecoderState, logits: jax.Array, named: dict[str, Any]) -> Any:
+                named = {k: jnp.repeat(x, samples, 0) if self._has_rows(step, k) else x for k, x in named.items()}
+                return repeated(step.caches, state, samples), jnp.repeat(logits, samples, 0), named
+
+            state, logits, arrays = under_auto_axes(for_samples, state, logits, arrays)
             ready = self._ready(step, params, len(prompts) * samples, arrays)
         return Started(loop, ready, arrays, state, logits)
 
@@ -149,15 +154,18 @@ class Generation:
                 f"the model fixes its batch ({self.tokens}), so prompts have equal lengths; these have "
                 f"{', '.join(map(str, sorted(groups)))} tokens"
             )
-        state, every = step.init(len(prompts)), None
+        state, every = step.init(len(prompts)), []
         for rows in map(np.array, groups.values()):
-            here = {name: x[rows] if self._has_rows(step, name) else x for name, x in named.items()}
+
+            def of_rows(named: dict[str, Any], rows: np.ndarray = rows) -> dict[str, Any]:
+                return {name: x[rows] if self._has_rows(step, name) else x for name, x in named.items()}
+
+            here = under_auto_axes(of_rows, dict(named))
             part, logits = self._prompted(step, params, np.stack([prompts[row] for row in rows]), None, here)
             state = step.insert(state, rows, part)
-            every = jnp.zeros((len(prompts), *logits.shape[1:]), logits.dtype) if every is None else every
-            every = every.at[rows].set(logits)
-        assert every is not None
-        return state, every
+            every.append(logits)
+        order = np.argsort(np.concatenate(list(groups.values())))
+        return state, under_auto_axes(lambda every: jnp.concatenate(every)[order], every)
 
     def _prompted(
         self, step: Decoder, params: Params, tokens: np.ndarray, counts: np.ndarray | None, named: Mapping[str, Any]
@@ -171,7 +179,7 @@ class Generation:
                 self._one_by_one = False
         state, logits = step(params, state, tokens, **named)
         last = np.full(len(tokens), tokens.shape[1]) if counts is None else counts
-        return state, logits[np.arange(len(tokens)), last - 1]
+        return state, under_auto_axes(lambda logits: logits[np.arange(len(tokens)), last - 1], logits)
 
     def _has_rows(self, step: Decoder, name: str) -> bool:
         """Tells whether a further input has a row for each prompt."""

@@ -10,6 +10,7 @@ import numpy as np
 from jaxops.attributes import integer
 from jaxops.dtypes import as_traced
 from jaxops.errors import ShapeError, SignatureError, describe
+from jaxops.runtime.auto_axes import under_auto_axes
 from jaxops.signature_errors import errors_of, explained
 from jaxops.tools.generate.decoder import Decoder, Params
 from jaxops.tools.generate.decoder_state import DecoderState
@@ -71,7 +72,8 @@ class Speculation:
                     raise SignatureError(
                         f"the {name} takes neither a mask nor lengths\n  hint    give prompts of equal lengths"
                     )
-        return self._compiled(count, params, draft_params, tokens, None if mask is None else as_traced(mask))
+        run, padding = functools.partial(self._compiled, count), None if mask is None else as_traced(mask)
+        return under_auto_axes(run, params, draft_params, tokens, padding, like=())
 
     @functools.cached_property
     def _compiled(self) -> Any:

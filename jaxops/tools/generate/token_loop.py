@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxops.runtime.auto_axes import under_auto_axes
 from jaxops.tools.generate.decoder import Decoder, Params
 from jaxops.tools.generate.decoder_state import DecoderState
 from jaxops.tools.generate.sampling import Numbers, Sampling, log_probabilities, next_tokens
@@ -47,17 +48,35 @@ class TokenLoop:
     def __init__(self, step: Decoder) -> None:
         self.step = step
 
+    def first(self, sampling: Sampling, room: int, request: Request, logits: jax.Array, seen: jax.Array) -> Written:
+        """Writes the token after the prompts. room: for how many tokens there is room. logits: of the last tokens."""
+        return under_auto_axes(functools.partial(self.first_program, sampling, room), request, logits, seen, like=())
+
+    def more(
+        self,
+        sampling: Sampling,
+        params: Params,
+        named: Mapping[str, Any],
+        request: Request,
+        until: jax.Array,
+        state: DecoderState,
+        written: Written,
+    ) -> tuple[DecoderState, Written]:
+        """Goes on until all rows have ended, or to `until` tokens; the state and what was written are updated in place.
+
+        On a mesh, the caches stay split as they are.
+        """
+        run = functools.partial(self.more_program, sampling)
+        return under_auto_axes(run, params, named, request, until, state, written, like=state.caches)
+
     @functools.cached_property
-    def first(self) -> Any:
-        """(sampling, room, request, logits, seen) → Written, with room for so many tokens."""
+    def first_program(self) -> Any:
+        """The compiled form of `first`."""
         return jax.jit(_first, static_argnums=(0, 1))
 
     @functools.cached_property
-    def more(self) -> Any:
-        """(sampling, params, named, request, until, state, written) → (state, written), both updated in place.
-
-        It ends when all rows have, or at `until` tokens.
-        """
+    def more_program(self) -> Any:
+        """The compiled form of `more`."""
         return jax.jit(self._more, static_argnums=0, donate_argnums=(5, 6))
 
     def _more(

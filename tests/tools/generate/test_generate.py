@@ -140,11 +140,11 @@ def test_programs_are_kept(model):
 
     call([[1, 2, 3], [4]], 5, temperature=0.7, key=jax.random.key(0))
     (loop,) = loaded.programs["generate"]._loops.values()
-    sizes = [f._cache_size() for f in (loop.step._compiled, loop.first, loop.more)]
+    sizes = [f._cache_size() for f in (loop.step._compiled, loop.first_program, loop.more_program)]
     for prompts, count, temperature in (([[1], [2, 3, 4, 5, 6]], 9, 1.1), ([[9] * 12, [8] * 3], 4, 0.2)):
         call(prompts, count, temperature=temperature, key=jax.random.key(1))
     assert list(loaded.programs["generate"]._loops.values()) == [loop]
-    assert [f._cache_size() for f in (loop.step._compiled, loop.first, loop.more)] == sizes
+    assert [f._cache_size() for f in (loop.step._compiled, loop.first_program, loop.more_program)] == sizes
     copy = pickle.loads(pickle.dumps(loaded))
     assert not copy.programs
     assert not loaded.with_params(loaded.params).programs
