@@ -9,7 +9,12 @@ import os
 from importlib.metadata import PackageNotFoundError, version
 
 # Where libtpu asks for the machine that it is on, it waits for minutes.
-ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+}
 PLUGINS = ("jax-cuda13-plugin", "jax-cuda13-pjrt")
 # An NVIDIA H100 with 80 GB, in the fields that XLA's compiler asks for.
 H100 = """
