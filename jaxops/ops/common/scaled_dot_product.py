@@ -5,6 +5,7 @@ heads of size H, or Hv in value. These functions check nothing: an operator chec
 that name them. They are plain JAX functions, to be called from a function under `jit_if_concrete`.
 """
 
+import math
 from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
@@ -13,9 +14,12 @@ from jax import lax
 
 from jaxops.dtypes import accumulation_type, canonical
 from jaxops.kernels.matmul.dot import dot
+from jaxops.kernels.named_call import NamedCall
+from jaxops.kernels.target import Target
 from jaxops.kernels.xla_workarounds import rounded
 from jaxops.meshes import mesh_of
 from jaxops.ops.common.elementwise import broadcast_to
+from jaxops.ops.common.query_blocks import blocks, in_blocks
 from jaxops.static import Dim, is_symbolic
 
 Stage = Literal["product", "softcap", "bias", "softmax"]
@@ -63,6 +67,36 @@ def scaled_dot_product_attention(
     >>> scaled_dot_product_attention(q, k, v, scale=0.5, mask=key_mask(3, 5, right=0)).output.shape
     (1, 4, 3, 6)
     """
+    how = {
+        "scale": scale,
+        "softcap": softcap,
+        "softmax_dtype": None if softmax_dtype is None else canonical(softmax_dtype),
+    }
+    large = stage is None and not is_symbolic(scale) and blocks(query, key) > 1
+    mesh = mesh_of(query)
+    if not large or not (mesh is None or mesh.are_all_axes_auto):
+        return _attended(query, key, value, bias, mask, sink, stage=stage, **how)
+    if mesh is not None:  # the compiler must see each axis, which it may split
+        return AttentionResult(_in_blocks(query, key, value, bias, mask, sink, parts=mesh.size, **how), None)
+    present = {"bias": bias, "mask": mask, "sink": None if sink is None else jnp.asarray(sink)}
+    present = {name: x for name, x in present.items() if x is not None}
+    return AttentionResult(_large(query, key, value, *present.values(), names=tuple(present), **how), None)
+
+
+def _attended(
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any,
+    mask: Any,
+    sink: Any,
+    *,
+    scale: float,
+    softcap: float,
+    softmax_dtype: Any,
+    stage: Stage | None,
+) -> AttentionResult:
+    """Computes all scores at once."""
     scores = scaled_products(query, key, scale)
     stages = {"product": scores}
     if softcap > 0:
@@ -76,7 +110,6 @@ def scaled_dot_product_attention(
         scores = jnp.where(broadcast_to(mask, scores.shape), scores, -np.inf)
     stages["bias"] = scores
     if softmax_dtype is not None:
-        softmax_dtype = canonical(softmax_dtype)
         scores = scores.astype(softmax_dtype)
         scores = scores.astype(accumulation_type(scores.dtype))
     powers, total = _softmax_parts(scores, sink)
@@ -91,6 +124,34 @@ def scaled_dot_product_attention(
         output = output / total.astype(output.dtype)
     scores = None if stage is None else stages[stage].astype(query.dtype)
     return AttentionResult(output.astype(query.dtype), scores)
+
+
+def _in_blocks(query: Any, key: Any, value: Any, bias: Any, mask: Any, sink: Any, *, parts: int = 1, **how: Any) -> Any:
+    """Returns the output, computed in blocks of queries. parts: the number of devices, which share each block."""
+
+    def attend(query: Any, key: Any, value: Any, by_score: Any, sink: Any) -> Any:
+        return _attended(query, key, value, *by_score, sink, stage=None, **how).output
+
+    return in_blocks(attend, math.ceil(blocks(query, key) / parts), query, key, value, (bias, mask), sink)
+
+
+def _plain(query: Any, key: Any, value: Any, *more: Any, names: tuple[str, ...], **how: Any) -> Any:
+    given = dict(zip(names, more, strict=True))
+    operands = (given.get(name) for name in ("bias", "mask", "sink"))
+    return _attended(query, key, value, *operands, stage=None, **how).output
+
+
+def _of_blocks(query: Any, key: Any, value: Any, *more: Any, names: tuple[str, ...], **how: Any) -> Any:
+    given = dict(zip(names, more, strict=True))
+    return _in_blocks(query, key, value, *(given.get(name) for name in ("bias", "mask", "sink")), **how)
+
+
+def _select(target: Target, *operands: Any, **static: Any) -> Any:
+    # A pass makes loops over heads of a specialized program for a CPU, whose caches hold the keys of one head.
+    return None if target.platform == "cpu" and target.specialized else _of_blocks
+
+
+_large = NamedCall("large_attention", _plain, _select, sizes=lambda q, k, v, *_, **__: (*q.shape[:3], v.shape[3]))
 
 
 def inverse_root(size: Dim) -> Any:
