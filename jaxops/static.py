@@ -7,11 +7,12 @@ value; a tracer may not.
 import functools
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
+from typing import Any, TypeAlias, TypeGuard, cast
 
 import jax
 import numpy as np
 from jax.export import is_symbolic_dim, symbolic_shape
+from typing_extensions import TypeAliasType, TypeVar
 
 from jaxops.errors import (
     ArgumentError,
@@ -41,9 +42,11 @@ from jaxops.memory import bounded_operands, bounded_results, runs_here
 __all__ = [
     "A",
     "Array",
+    "ArrayLike",
     "Dim",
     "FromSizes",
     "Ints",
+    "Operand",
     "Sizes",
     "Tracer",
     "Undecided",
@@ -51,7 +54,12 @@ __all__ = [
 ]
 
 Array: TypeAlias = jax.Array | np.ndarray
-A = TypeVar("A", bound=Array)  # of a foldable operator: static operands give a static result, traced ones a traced one
+# The result of a foldable operator: a JAX array if an operand is one, else a NumPy array. A type checker finds the JAX
+# array among the operands, or takes the default; that it ought to be a subtype of the bound changes nothing for it.
+A = TypeVar("A", bound=jax.Array, default=np.ndarray)  # type: ignore
+# What an operator takes for an array; a float and an int count as complex. `help` shows aliases of this kind by name.
+Operand = TypeAliasType("Operand", A | np.ndarray | np.generic | complex | Sequence[Any], type_params=(A,))
+ArrayLike = TypeAliasType("ArrayLike", Operand[jax.Array])
 Sizes: TypeAlias = tuple[Dim, ...]
 Ints: TypeAlias = int | np.integer | Sequence[int] | np.ndarray | jax.Array
 
