@@ -19,9 +19,9 @@ The operators of ai.onnx, by family:
 {operators}
 """
 
+import typing as _typing
 from importlib import import_module as _import_module
 from importlib.metadata import version as _version
-from typing import TYPE_CHECKING
 
 from jaxops import microsoft, ml, ops as _ops, preview, training
 from jaxops.compiler.xla_options import compiler_options
@@ -31,12 +31,11 @@ from jaxops.ops.common.families import families as _families, family_table as _f
 
 __doc__ = (__doc__ or "").replace("{operators}", _family_table(_families(_ops)))  # None under `python -OO`
 __version__ = _version("jaxops")
-__all__ = ["JaxopsError", "compiler_options", "microsoft", "ml", "preview", "training", *_ops.__all__]
 
 # Imported at their first use: `import jaxops` needs no onnx.
 _LATER = ("jaxprs", "onnx", "openvino", "sharding")
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from jaxops import (
         errors as errors,
         jaxprs as jaxprs,
@@ -45,7 +44,8 @@ if TYPE_CHECKING:
         openvino as openvino,
         sharding as sharding,
     )
-else:  # a type checker would take every misspelt name for an Any
+else:  # a type checker cannot follow the list, and would take every misspelt name for an Any
+    __all__ = ["JaxopsError", "compiler_options", "microsoft", "ml", "preview", "training", *_ops.__all__]
 
     def __getattr__(name: str) -> object:
         """Imports a front end or another module at its first use."""
@@ -53,11 +53,10 @@ else:  # a type checker would take every misspelt name for an Any
             return _import_module(f"jaxops.{name}")
         raise AttributeError(f"module 'jaxops' has no attribute {name!r}{_near(name, __all__)}")
 
+    def __dir__() -> list[str]:
+        """Lists what is public, for an editor's completion: no names that this module uses itself.
 
-def __dir__() -> list[str]:
-    """Lists what is public, for an editor's completion: no names that this module uses itself.
-
-    Front ends are listed once they are imported: `help(jaxops)` reads all that is listed, also without onnx.
-    """
-    loaded = [name for name in ("onnx", "openvino") if name in globals()]
-    return sorted([*__all__, "errors", "jaxprs", "memory", "sharding", "__doc__", "__version__", *loaded])
+        Front ends are listed once they are imported: `help(jaxops)` reads all that is listed, also without onnx.
+        """
+        loaded = [name for name in ("onnx", "openvino") if name in globals()]
+        return sorted([*__all__, "errors", "jaxprs", "memory", "sharding", "__doc__", "__version__", *loaded])

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast, get_args, get_origin
 
-from jaxops.static import A, Array
+from jaxops.static import Array
 
 __all__ = [
     "AllBits",
@@ -61,9 +61,9 @@ Static: TypeAlias = Annotated[Any, STATIC]  # must be known while tracing
 StaticInts: TypeAlias = Annotated[Any, STATIC, VECTOR]
 StaticNumbers: TypeAlias = Annotated[Any, STATIC, VECTOR]
 ShapeOnly: TypeAlias = Annotated[Any, SHAPE_ONLY]  # any array: only its sizes are looked at
-SizesKept: TypeAlias = Annotated[A, KEEPS_SIZES]  # the first result has its sizes, whatever the other operands are
+SizesKept: TypeAlias = Annotated[T, KEEPS_SIZES]  # the first result has its sizes, whatever the other operands are
 # Its values decide the size of the result; if no operand of an operator that takes a `size` is marked so, all do.
-SizesResult: TypeAlias = Annotated[A, SIZES_RESULT]
+SizesResult: TypeAlias = Annotated[T, SIZES_RESULT]
 ElementType: TypeAlias = Annotated[Any, ELEMENT_TYPE]  # an attribute that names a type: np.float32, "int8", str
 # The role of an operand that is a parameter of the model, as in `w: Weight[Array]`. An operator that has a bias and no
 # weight, such as an addition, has a bias only if another operator has its weight.

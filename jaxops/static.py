@@ -7,7 +7,7 @@ value; a tracer may not.
 import functools
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeGuard, TypeVar, cast
 
 import jax
 import numpy as np
@@ -41,9 +41,11 @@ from jaxops.memory import bounded_operands, bounded_results, runs_here
 __all__ = [
     "A",
     "Array",
+    "ArrayLike",
     "Dim",
     "FromSizes",
     "Ints",
+    "Operand",
     "Sizes",
     "Tracer",
     "Undecided",
@@ -51,7 +53,27 @@ __all__ = [
 ]
 
 Array: TypeAlias = jax.Array | np.ndarray
-A = TypeVar("A", bound=Array)  # of a foldable operator: static operands give a static result, traced ones a traced one
+if TYPE_CHECKING:
+    import typing_extensions  # which type checkers have themselves
+
+    # The result of a foldable operator: a JAX array if an operand is one, else a NumPy array. A type checker finds the
+    # JAX array among the operands, or takes the default, whatever the bound says of it.
+    A = typing_extensions.TypeVar("A", bound=jax.Array, default=np.ndarray)  # type: ignore
+    # What an operator takes for an array; a float and an int count as complex.
+    Operand = typing_extensions.TypeAliasType(
+        "Operand", A | np.ndarray | np.generic | complex | Sequence[Any], type_params=(A,)
+    )
+    ArrayLike = typing_extensions.TypeAliasType("ArrayLike", Operand[jax.Array])
+else:  # names for `help`
+    A = TypeVar("A")
+
+    class Operand(Generic[A]):
+        """An array, or a number or nested sequences that make one."""
+
+    class ArrayLike:
+        """An operand of an operator whose results are JAX arrays."""
+
+
 Sizes: TypeAlias = tuple[Dim, ...]
 Ints: TypeAlias = int | np.integer | Sequence[int] | np.ndarray | jax.Array
 

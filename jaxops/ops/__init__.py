@@ -1,5 +1,7 @@
 """The operators, in the families of the standard: pure functions on arrays with the newest and most general meaning."""
 
+import typing as _typing
+
 from jaxops.ops.controlflow.branching import *
 from jaxops.ops.controlflow.looping import *
 from jaxops.ops.controlflow.scanning import *
@@ -67,4 +69,5 @@ from jaxops.ops.tensor.triangles import *
 from jaxops.ops.text.strings import *
 from jaxops.signature_errors import explain as _explain
 
-__all__ = _explain(globals())
+if not _typing.TYPE_CHECKING:  # a type checker cannot follow the list; it takes all public names
+    __all__ = _explain(globals())

@@ -43,7 +43,7 @@ ALLOWED = {
     "jaxops.host": set(),
     "jaxops.file_replacement": {"jaxops.errors"},
     "jaxops.progress": {"rich", "IPython", "jaxops.shown_text"},
-    "jaxops.static": {"jax", "numpy", "jaxops.errors", "jaxops.jax_internals", "jaxops.memory"},
+    "jaxops.static": {"jax", "numpy", "typing_extensions", "jaxops.errors", "jaxops.jax_internals", "jaxops.memory"},
     "jaxops.jax_internals": {"jax"}
     | {f"jax._src.{module}.register_exclusion" for module in ("source_info_util", "traceback_util")},
     "jaxops.number_checks": {"jax"},

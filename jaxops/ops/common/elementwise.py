@@ -15,7 +15,7 @@ from jaxops.errors import DTypeError, SignatureError
 from jaxops.memory import bounded, bounded_operands
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.math.broadcasting import broadcast
-from jaxops.static import Array, Sizes, array, is_symbolic, jit_if_concrete
+from jaxops.static import Array, ArrayLike, Sizes, array, is_symbolic, jit_if_concrete
 
 _KINDS = {
     "boolean": (np.bool_,),
@@ -94,7 +94,7 @@ def traced_operands(values: Sequence[Any], kind: str) -> tuple[jax.Array, ...]:
     return tuple(as_traced(v) for v in operands(values, kind))
 
 
-def pair(kind: str, a: Array, b: Array) -> tuple[Array, ...]:
+def pair(kind: str, a: ArrayLike, b: ArrayLike) -> tuple[Array, ...]:
     """Two operands of one element type, of a kind that `require` checks.
 
     With the kind "integer", operands that hold symbolic sizes become JAX arrays.

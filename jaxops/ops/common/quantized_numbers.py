@@ -13,7 +13,7 @@ from jaxops.kernels.matmul.int8 import without_zero
 from jaxops.kernels.xla_workarounds import quotient
 from jaxops.ops.tensor.casting import cast
 from jaxops.shapes.math.quantized_products import single
-from jaxops.static import Array, array
+from jaxops.static import Array, ArrayLike, array
 
 FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
 BYTES = ("int8", "uint8")
@@ -23,7 +23,7 @@ QUANTIZED = ("int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2
 _NEAREST_EVEN = lax.RoundingMethod.TO_NEAREST_EVEN
 
 
-def quantized(operand: str, value: Array, allowed: tuple[str, ...] = QUANTIZED) -> jax.Array:
+def quantized(operand: str, value: ArrayLike, allowed: tuple[str, ...] = QUANTIZED) -> jax.Array:
     """An operand of quantized numbers as a JAX array; DTypeError for another type."""
     x = as_traced(value)
     if x.dtype.name not in allowed:
@@ -31,7 +31,7 @@ def quantized(operand: str, value: Array, allowed: tuple[str, ...] = QUANTIZED) 
     return x
 
 
-def scale(operand: str, value: Array, *, other: tuple[str, ...] = ()) -> jax.Array:
+def scale(operand: str, value: Any, *, other: tuple[str, ...] = ()) -> jax.Array:
     """A scale as a JAX array: floats of 16 bits or more, or of a type in `other`; a Python number is float32."""
     x = as_traced(np.float32(value) if type(value) in (int, float) else value)
     if not (is_float(x.dtype) and x.dtype.itemsize > 1) and x.dtype.name not in other:
@@ -40,7 +40,7 @@ def scale(operand: str, value: Array, *, other: tuple[str, ...] = ()) -> jax.Arr
     return x
 
 
-def zero_point(operand: str, value: Array, dtype: Any, owner: str) -> Array:
+def zero_point(operand: str, value: ArrayLike, dtype: Any, owner: str) -> Array:
     """A zero point as an array of type `dtype`, which a Python number takes; DTypeError for an array of another type.
 
     owner: the operand of that type, for the message. A static zero point stays static: if it is 0, nothing is
@@ -114,20 +114,22 @@ def requantized(
 
 
 def with_zero_point(
-    name: str, x: Array, zero: Array | None, allowed: tuple[str, ...] = BYTES
+    name: str, x: ArrayLike, zero: ArrayLike | None, allowed: tuple[str, ...] = BYTES
 ) -> tuple[jax.Array, Array | None]:
     """An operand of quantized numbers and its zero point, which may be left out: see `quantized` and `zero_point`."""
     data = quantized(name, x, allowed)
     return data, None if zero is None else zero_point(f"{name}_zero_point", zero, data.dtype, f"`{name}`")
 
 
-def with_parameters(name: str, x: Array, by: Array | float, zero: Array | None) -> tuple[jax.Array, jax.Array, Array]:
+def with_parameters(
+    name: str, x: ArrayLike, by: ArrayLike, zero: ArrayLike | None
+) -> tuple[jax.Array, jax.Array, Array]:
     """int8 or uint8 numbers with their scale and zero point: (numbers, float32 scalar, scalar in their type)."""
     data = quantized(name, x, BYTES)
     return (data, *parameters(name, by, zero, data.dtype))
 
 
-def parameters(name: str, by: Array | float, zero: Array | None, dtype: Any) -> tuple[jax.Array, Array]:
+def parameters(name: str, by: ArrayLike, zero: ArrayLike | None, dtype: Any) -> tuple[jax.Array, Array]:
     """The scale and the zero point of all elements: (float32 scalar, scalar of the type). A zero point of None is 0."""
     factor = scale(f"{name}_scale", by)  # pyright: ignore[reportArgumentType]
     origin = jnp.zeros((), dtype) if zero is None else zero_point(f"{name}_zero_point", zero, dtype, f"`{name}`")

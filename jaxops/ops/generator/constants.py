@@ -16,7 +16,7 @@ from jaxops.memory import bounded
 from jaxops.ops.common.size_tracking import repeated
 from jaxops.shapes.tensor import reshaping as sizes_of
 from jaxops.signature import ElementType, ShapeOnly, Static, StaticInts, Traits
-from jaxops.static import Array, Ints, array, is_symbolic, known, static_array
+from jaxops.static import Ints, array, is_symbolic, known, static_array
 
 TRAITS = Traits(foldable=True)
 
@@ -61,7 +61,7 @@ def constant(
     return np.asarray(chosen, dtype)
 
 
-def constant_of_shape(input: StaticInts, *, value: Any = _ZERO) -> Array:
+def constant_of_shape(input: StaticInts, *, value: Any = _ZERO) -> Any:
     """An array filled with one value.
 
     input: static, 1-D integers >= 0, the shape of the result. value: static, one number, which gives
@@ -84,7 +84,7 @@ def constant_of_shape(input: StaticInts, *, value: Any = _ZERO) -> Array:
     return np.broadcast_to(fill.reshape(()), sizes)
 
 
-def eye_like(input: ShapeOnly, *, dtype: ElementType | None = None, k: int = 0) -> Array:
+def eye_like(input: ShapeOnly, *, dtype: ElementType | None = None, k: int = 0) -> Any:
     """Zeros in the shape of `input`, with ones on a diagonal.
 
     input: (n, m); only its shape and dtype are used. dtype: static, that of the result; None takes that of input.

@@ -21,7 +21,7 @@ from jaxops.ops.common.randomness import random_key
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts
 from jaxops.shapes.tensor import reshaping as sizes_of
 from jaxops.signature import ElementType, ShapeOnly, SizesKept, operator
-from jaxops.static import Array, Ints, Sizes, array, is_symbolic, jit_if_concrete, tracing
+from jaxops.static import ArrayLike, Ints, Sizes, array, is_symbolic, jit_if_concrete, tracing
 
 
 @operator(precision="float32")
@@ -118,7 +118,7 @@ def random_uniform_like(
 
 @operator(differentiable=False)
 def bernoulli(
-    input: SizesKept[Array], *, dtype: ElementType | None = None, seed: float | None = None, rng: Any = None
+    input: SizesKept[ArrayLike], *, dtype: ElementType | None = None, seed: float | None = None, rng: Any = None
 ) -> jax.Array:
     """1 with the probability that `input` gives for each element, else 0.
 
@@ -142,7 +142,7 @@ def bernoulli(
 
 
 def multinomial(
-    input: Array, *, dtype: ElementType = np.int32, sample_size: int = 1, seed: float | None = None, rng: Any = None
+    input: ArrayLike, *, dtype: ElementType = np.int32, sample_size: int = 1, seed: float | None = None, rng: Any = None
 ) -> jax.Array:
     """Classes drawn at random, with replacement.
 

@@ -18,14 +18,14 @@ from jaxops.ops.common.elementwise import require
 from jaxops.ops.common.size_tracking import steps
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.signature import ElementType, Static, Traits
-from jaxops.static import Array, Dim, FromSizes, Undecided, is_symbolic, known, static_array
+from jaxops.static import Dim, FromSizes, Undecided, is_symbolic, known, static_array
 
 TRAITS = Traits(foldable=True, precision="exact", grows=True)
 
 _NARROW = ("float16", "bfloat16")
 
 
-def range(start: Static, limit: Static, delta: Static, *, stash_type: ElementType = np.float32) -> Array:
+def range(start: Static, limit: Static, delta: Static, *, stash_type: ElementType = np.float32) -> np.ndarray:
     """start, start + delta, start + 2 · delta, … up to, not including, `limit`.
 
     start, limit, delta: static, one number each, of one dtype. Returns max(ceil((limit - start) / delta), 0) numbers of

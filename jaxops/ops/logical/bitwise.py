@@ -12,14 +12,14 @@ from jax import lax
 from jaxops.attributes import one_of
 from jaxops.ops.common.elementwise import broadcast_reduce, pair, require, traced_if_symbolic, unary
 from jaxops.signature import Traits, operator
-from jaxops.static import A, array
+from jaxops.static import A, Operand, array
 
 TRAITS = Traits(foldable=True)
 
 Direction = Literal["LEFT", "RIGHT"]
 
 
-def bitwise_and(a: A, b: A) -> A:
+def bitwise_and(a: Operand[A], b: Operand[A]) -> A:
     """The bits set in both, element by element; the operands broadcast to each other.
 
     a, b: integers of one dtype. Returns that dtype, of the common shape.
@@ -32,7 +32,7 @@ def bitwise_and(a: A, b: A) -> A:
     return broadcast_reduce(pair("integer", a, b), np.bitwise_and, lax.bitwise_and)
 
 
-def bitwise_or(a: A, b: A) -> A:
+def bitwise_or(a: Operand[A], b: Operand[A]) -> A:
     """The bits set in either or both, element by element; the operands broadcast to each other.
 
     a, b: integers of one dtype. Returns that dtype, of the common shape.
@@ -45,7 +45,7 @@ def bitwise_or(a: A, b: A) -> A:
     return broadcast_reduce(pair("integer", a, b), np.bitwise_or, lax.bitwise_or)
 
 
-def bitwise_xor(a: A, b: A) -> A:
+def bitwise_xor(a: Operand[A], b: Operand[A]) -> A:
     """The bits set in exactly one of the two, element by element; the operands broadcast to each other.
 
     a, b: integers of one dtype. Returns that dtype, of the common shape.
@@ -59,7 +59,7 @@ def bitwise_xor(a: A, b: A) -> A:
 
 
 @operator(grows=True)
-def bitwise_not(x: A) -> A:
+def bitwise_not(x: Operand[A]) -> A:
     """The bits that are not set, element by element.
 
     x: integers, any shape. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -68,13 +68,13 @@ def bitwise_not(x: A) -> A:
     >>> bitwise_not(np.array([0, 5]))
     array([-1, -6])
     """
-    (x,) = traced_if_symbolic(array(x))
-    require("integer", x)
-    return unary(x, np.bitwise_not, lax.bitwise_not)
+    (bits,) = traced_if_symbolic(array(x))
+    require("integer", bits)
+    return unary(bits, np.bitwise_not, lax.bitwise_not)
 
 
 @operator(grows=True)
-def bit_shift(x: A, y: A, *, direction: Direction) -> A:
+def bit_shift(x: Operand[A], y: Operand[A], *, direction: Direction) -> A:
     """The bits of `x` shifted by `y` positions, element by element; the operands broadcast to each other.
 
     x, y: integers of one dtype. Returns that dtype, of the common shape. direction: 'LEFT' or 'RIGHT'.

@@ -8,13 +8,13 @@ from jax import lax
 from jaxops.ops.common.elementwise import broadcast_reduce, one_of_kind, pair, unary
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.signature import Traits
-from jaxops.static import A
+from jaxops.static import A, Operand
 
 TRAITS = Traits(foldable=True)
 
 
 @tracks_sizes
-def and_(a: A, b: A) -> A:
+def and_(a: Operand[A], b: Operand[A]) -> A:
     """Logical and, element by element; the operands broadcast to each other.
 
     a, b: booleans. Returns booleans, of the common shape.
@@ -28,7 +28,7 @@ def and_(a: A, b: A) -> A:
 
 
 @tracks_sizes
-def or_(a: A, b: A) -> A:
+def or_(a: Operand[A], b: Operand[A]) -> A:
     """Logical or, element by element; the operands broadcast to each other.
 
     a, b: booleans. Returns booleans, of the common shape.
@@ -41,7 +41,7 @@ def or_(a: A, b: A) -> A:
     return broadcast_reduce(pair("boolean", a, b), np.logical_or, lax.bitwise_or)
 
 
-def xor(a: A, b: A) -> A:
+def xor(a: Operand[A], b: Operand[A]) -> A:
     """Logical exclusive or, element by element; the operands broadcast to each other.
 
     a, b: booleans. Returns booleans, of the common shape.
@@ -55,7 +55,7 @@ def xor(a: A, b: A) -> A:
 
 
 @tracks_sizes
-def not_(x: A) -> A:
+def not_(x: Operand[A]) -> A:
     """Logical not, element by element.
 
     x: booleans, any shape. Returns booleans of the same shape. Raises DTypeError for another dtype.

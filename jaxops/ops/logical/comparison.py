@@ -16,14 +16,14 @@ from jaxops.ops.common.elementwise import broadcast_reduce, on_facts, operands, 
 from jaxops.ops.common.size_tracking import facts, tracks_sizes
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.signature import Traits
-from jaxops.static import A, Array, tracing
+from jaxops.static import A, Array, Operand, tracing
 
 TRAITS = Traits(foldable=True)
 
 
 @compares_strings
 @tracks_sizes
-def equal(a: A, b: A) -> A:
+def equal(a: Operand[A], b: Operand[A]) -> A:
     """Returns True for each element with a = b; the operands broadcast to each other.
 
     a, b: any one dtype; strings are static. Returns booleans, of the common shape.
@@ -41,7 +41,7 @@ def _equal(a: Any, b: Any) -> Any:
 
 
 @tracks_sizes
-def greater(a: A, b: A) -> A:
+def greater(a: Operand[A], b: Operand[A]) -> A:
     """Returns True for each element with a > b; the operands broadcast to each other.
 
     a, b: numbers, of one dtype. Returns booleans, of the common shape.
@@ -55,7 +55,7 @@ def greater(a: A, b: A) -> A:
 
 
 @tracks_sizes
-def less(a: A, b: A) -> A:
+def less(a: Operand[A], b: Operand[A]) -> A:
     """Returns True for each element with a < b; the operands broadcast to each other.
 
     a, b: numbers, of one dtype. Returns booleans, of the common shape.
@@ -69,7 +69,7 @@ def less(a: A, b: A) -> A:
 
 
 @tracks_sizes
-def greater_or_equal(a: A, b: A) -> A:
+def greater_or_equal(a: Operand[A], b: Operand[A]) -> A:
     """Returns True for each element with a ≥ b; the operands broadcast to each other.
 
     a, b: numbers, of one dtype. Returns booleans, of the common shape.
@@ -84,7 +84,7 @@ def greater_or_equal(a: A, b: A) -> A:
 
 
 @tracks_sizes
-def less_or_equal(a: A, b: A) -> A:
+def less_or_equal(a: Operand[A], b: Operand[A]) -> A:
     """Returns True for each element with a ≤ b; the operands broadcast to each other.
 
     a, b: numbers, of one dtype. Returns booleans, of the common shape.

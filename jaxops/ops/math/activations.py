@@ -46,7 +46,7 @@ from jaxops.ops.common.elementwise import (
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import must_broadcast
 from jaxops.signature import Traits, Weight, operator
-from jaxops.static import A, Array, jit_if_concrete
+from jaxops.static import A, ArrayLike, Operand, jit_if_concrete
 
 TRAITS = Traits(kind="activation")
 
@@ -54,7 +54,7 @@ Approximation = Literal["none", "tanh"]
 
 
 @operator(foldable=True)
-def relu(x: A) -> A:
+def relu(x: Operand[A]) -> A:
     """max(x, 0), element by element; NaN stays, and the derivative at 0 is 0.
 
     x: any shape, real numbers. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -76,7 +76,7 @@ def _not_below_zero(x: np.ndarray) -> np.ndarray:
     return on_sizes(lambda d: of_sizes.larger(d, 0), x) if symbolic(x) else np.maximum(0, x)
 
 
-def leaky_relu(x: Array, *, alpha: float = 0.01) -> jax.Array:
+def leaky_relu(x: ArrayLike, *, alpha: float = 0.01) -> jax.Array:
     """x where it is not negative, else alpha · x.
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -95,7 +95,7 @@ def _leaky_relu(x: jax.Array, alpha: float) -> jax.Array:
 
 
 @operator(grows=True)
-def prelu(x: Array, slope: Weight[Array]) -> jax.Array:
+def prelu(x: ArrayLike, slope: Weight[ArrayLike]) -> jax.Array:
     """x where it is not negative, else slope · x.
 
     x: any shape, numbers. slope: the same dtype; it broadcasts to the shape of x. Returns the shape and dtype of x.
@@ -115,7 +115,7 @@ def _prelu(arrays: tuple[jax.Array, ...]) -> jax.Array:
     return lax.select(x > 0, x, x * broadcast_to(slope, x.shape))  # at 0 the derivative is slope, as PyTorch has it
 
 
-def elu(x: Array, *, alpha: float = 1.0) -> jax.Array:
+def elu(x: ArrayLike, *, alpha: float = 1.0) -> jax.Array:
     """x where it is not negative, else alpha · (eˣ - 1).
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -128,7 +128,7 @@ def elu(x: Array, *, alpha: float = 1.0) -> jax.Array:
     return _elu(data, alpha, 1.0, 1.0)
 
 
-def celu(x: Array, *, alpha: float = 1.0) -> jax.Array:
+def celu(x: ArrayLike, *, alpha: float = 1.0) -> jax.Array:
     """max(0, x) + min(0, alpha · (e^(x / alpha) - 1)).
 
     x: any shape, floating-point. alpha: not 0. Returns the same shape and dtype.
@@ -145,7 +145,9 @@ def celu(x: Array, *, alpha: float = 1.0) -> jax.Array:
     return _elu(data, alpha, alpha, 1.0)
 
 
-def selu(x: Array, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> jax.Array:
+def selu(
+    x: ArrayLike, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875
+) -> jax.Array:
     """gamma · x where it is positive, else gamma · alpha · (eˣ - 1).
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -171,7 +173,7 @@ def _times(x: jax.Array, factor: float) -> jax.Array:
     return x if factor == 1 else lax.mul(x, lax.full_like(x, factor))
 
 
-def gelu(x: Array, *, approximate: Approximation = "none") -> jax.Array:
+def gelu(x: ArrayLike, *, approximate: Approximation = "none") -> jax.Array:
     """x · Φ(x), with Φ the distribution function of the normal distribution.
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -192,7 +194,7 @@ def _gelu(x: jax.Array, approximate: bool) -> jax.Array:
     return normal_cdf.weighed(x, approximate)
 
 
-def sigmoid(x: Array) -> jax.Array:
+def sigmoid(x: ArrayLike) -> jax.Array:
     """1 / (1 + e⁻ˣ), element by element.
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -204,7 +206,7 @@ def sigmoid(x: Array) -> jax.Array:
     return lax.logistic(*floating(x=x))
 
 
-def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> jax.Array:
+def hard_sigmoid(x: ArrayLike, *, alpha: float = 0.2, beta: float = 0.5) -> jax.Array:
     """max(0, min(1, alpha · x + beta)).
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -223,7 +225,7 @@ def _hard_sigmoid(x: jax.Array, alpha: float, beta: float) -> jax.Array:
     return lax.clamp(np.asarray(0, x.dtype), line, np.asarray(1, x.dtype))
 
 
-def hard_swish(x: Array) -> jax.Array:
+def hard_swish(x: ArrayLike) -> jax.Array:
     """x · max(0, min(1, x / 6 + ½)).
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -240,7 +242,7 @@ def _hard_swish(x: jax.Array) -> jax.Array:
     return lax.mul(x, _hard_sigmoid(x, 1 / 6, 0.5))
 
 
-def swish(x: Array, *, alpha: float = 1.0) -> jax.Array:
+def swish(x: ArrayLike, *, alpha: float = 1.0) -> jax.Array:
     """x · sigmoid(alpha · x).
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -258,7 +260,7 @@ def _swish(x: jax.Array, alpha: float) -> jax.Array:
     return lax.mul(x, lax.logistic(_times(x, alpha)))
 
 
-def swiglu(a: Array, b: Array, *, alpha: float = 1.0) -> jax.Array:
+def swiglu(a: ArrayLike, b: ArrayLike, *, alpha: float = 1.0) -> jax.Array:
     """`swish` of a gate, times a value: a · sigmoid(alpha · a) · b.
 
     a, b: one shape, floating-point, one dtype. Returns that shape and dtype.
@@ -275,7 +277,7 @@ def swiglu(a: Array, b: Array, *, alpha: float = 1.0) -> jax.Array:
     return swish(gate, alpha=alpha) * value
 
 
-def mish(x: Array) -> jax.Array:
+def mish(x: ArrayLike) -> jax.Array:
     """x · tanh(ln(1 + eˣ)).
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -292,7 +294,7 @@ def _mish(x: jax.Array) -> jax.Array:
     return x * lax.tanh(_softplus(x))
 
 
-def softplus(x: Array) -> jax.Array:
+def softplus(x: ArrayLike) -> jax.Array:
     """ln(eˣ + 1), without overflow.
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -309,7 +311,7 @@ def _softplus(x: jax.Array) -> jax.Array:
     return jnp.logaddexp(x, 0.0)
 
 
-def softsign(input: Array) -> jax.Array:
+def softsign(input: ArrayLike) -> jax.Array:
     """x / (1 + |x|), element by element.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -326,7 +328,7 @@ def _softsign(x: jax.Array) -> jax.Array:
     return x / (1.0 + lax.abs(x))
 
 
-def tanh(input: Array) -> jax.Array:
+def tanh(input: ArrayLike) -> jax.Array:
     """The hyperbolic tangent of each element.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -338,7 +340,7 @@ def tanh(input: Array) -> jax.Array:
     return lax.tanh(*floating(input=input))
 
 
-def thresholded_relu(x: Array, *, alpha: float = 1.0) -> jax.Array:
+def thresholded_relu(x: ArrayLike, *, alpha: float = 1.0) -> jax.Array:
     """x where it is above alpha, else 0.
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.

@@ -19,7 +19,7 @@ from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.signature import Bias, Traits, Weight, operator
-from jaxops.static import A, Array, Tracer, array, is_symbolic, jit_if_concrete
+from jaxops.static import A, Operand, Tracer, array, is_symbolic, jit_if_concrete
 
 TRAITS = Traits(foldable=True, grows=True)
 
@@ -33,7 +33,7 @@ def arithmetic_operands(values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 @tracks_sizes
-def add(a: Bias[A], b: Bias[A]) -> A:
+def add(a: Bias[Operand[A]], b: Bias[Operand[A]]) -> A:
     """a + b, element by element; the operands broadcast to each other.
 
     a, b: numbers of one dtype. Returns that dtype, of the common shape.
@@ -47,7 +47,7 @@ def add(a: Bias[A], b: Bias[A]) -> A:
 
 
 @tracks_sizes
-def sub(a: Bias[A], b: Bias[A]) -> A:
+def sub(a: Bias[Operand[A]], b: Bias[Operand[A]]) -> A:
     """a - b, element by element; the operands broadcast to each other.
 
     a, b: numbers of one dtype. Returns that dtype, of the common shape.
@@ -67,7 +67,7 @@ def _scales(operands: Sequence[Any], result: Any, attributes: Any) -> bool:
 
 @operator(grows=_scales)
 @tracks_sizes
-def mul(a: Weight[A], b: Weight[A]) -> A:
+def mul(a: Weight[Operand[A]], b: Weight[Operand[A]]) -> A:
     """a · b, element by element; the operands broadcast to each other.
 
     a, b: numbers of one dtype. Returns that dtype, of the common shape.
@@ -81,7 +81,7 @@ def mul(a: Weight[A], b: Weight[A]) -> A:
 
 
 @tracks_sizes
-def div(a: A, b: A) -> A:
+def div(a: Operand[A], b: Operand[A]) -> A:
     """a / b, element by element; the operands broadcast to each other.
 
     a, b: numbers of one dtype. Returns that dtype, of the common shape. Integers are divided toward zero.
@@ -126,7 +126,7 @@ def _nonzero(a: Any, b: Any) -> Any:
 
 
 @operator(grows=False)
-def mod(a: A, b: A, *, fmod: int = 0) -> A:
+def mod(a: Operand[A], b: Operand[A], *, fmod: int = 0) -> A:
     """The remainder of `a` divided by `b`, element by element; the operands broadcast to each other.
 
     a, b: numbers of one dtype. Returns that dtype, of the common shape.
@@ -169,7 +169,7 @@ def _floor_mod(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 @tracks_sizes
-def pow(x: A, y: A) -> A:
+def pow(x: Operand[A], y: Operand[A]) -> A:
     """x to the power of y, element by element; the operands broadcast to each other.
 
     x: numbers. y: numbers of any dtype. Returns the dtype of x, of the common shape.
@@ -245,7 +245,7 @@ def _traced_pow(x: jax.Array, y: jax.Array) -> jax.Array:
     return lax.select(negative, fraction, power)
 
 
-def sum(inputs: Bias[Sequence[Array]]) -> Array:
+def sum(inputs: Bias[Sequence[Operand[A]]]) -> A:
     """The sum of the elements at each place; the operands broadcast to each other.
 
     inputs: at least one array of numbers, of one dtype. Returns that dtype, of the common shape.
@@ -258,7 +258,7 @@ def sum(inputs: Bias[Sequence[Array]]) -> Array:
     return broadcast_reduce(arithmetic_operands(inputs), np.add, lax.add)
 
 
-def mean(inputs: Sequence[Array]) -> Array:
+def mean(inputs: Sequence[Operand[A]]) -> A:
     """The mean of the elements at each place; the operands broadcast to each other.
 
     inputs: at least one floating-point array, of one dtype. Returns that dtype, of the common shape.
@@ -273,7 +273,7 @@ def mean(inputs: Sequence[Array]) -> Array:
 
 
 @tracks_sizes
-def neg(x: A) -> A:
+def neg(x: Operand[A]) -> A:
     """-x, element by element.
 
     x: any shape, signed numbers. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -285,7 +285,7 @@ def neg(x: A) -> A:
     return unary(one_of_kind("numbers", x), np.negative, lax.neg)
 
 
-def abs(x: A) -> A:
+def abs(x: Operand[A]) -> A:
     """The absolute value of each element; the derivative at 0 is 0.
 
     x: any shape, numbers. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -306,7 +306,7 @@ def _traced_abs(x: Any) -> Any:
 
 
 @operator(grows=False, differentiable=False)
-def sign(input: A) -> A:
+def sign(input: Operand[A]) -> A:
     """1 for a positive element, -1 for a negative one, 0 for zero; NaN stays.
 
     input: any shape, numbers. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -322,7 +322,7 @@ def _static_sign(x: Any) -> Any:
     return on_sizes(lambda d: of_sizes.smaller(of_sizes.larger(d, -1), 1), x) if symbolic(x) else np.sign(x)
 
 
-def reciprocal(x: A) -> A:
+def reciprocal(x: Operand[A]) -> A:
     """1 / x, element by element.
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.

@@ -14,13 +14,13 @@ from jaxops.ops.common.size_tracking import repeated
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.tensor import reshaping as sizes_of
 from jaxops.signature import StaticInts, Traits
-from jaxops.static import A, Array, Sizes, jit_if_concrete
+from jaxops.static import A, Array, Operand, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="movement", foldable=True)
 
 
 @moves_strings(0)
-def expand(input: A, shape: StaticInts) -> A:
+def expand(input: Operand[A], shape: StaticInts) -> A:
     """Broadcasts `input` against `shape`, in both directions: the result may be larger than `shape`.
 
     input: any dtype. shape: static, 1-D integers or one integer; a 1 keeps the size of the input. Returns the dtype of

@@ -14,12 +14,12 @@ from jaxops.dtypes import accumulation_type, is_float
 from jaxops.ops.common.elementwise import one_of_kind
 from jaxops.ops.common.prefix_products import cumulative_product
 from jaxops.signature import SizesKept, Static, Traits
-from jaxops.static import A, Array, jit_if_concrete
+from jaxops.static import A, Array, Operand, jit_if_concrete
 
 TRAITS = Traits(foldable=True, grows=True)
 
 
-def cumsum(x: SizesKept[A], axis: Static, *, exclusive: int = 0, reverse: int = 0) -> A:
+def cumsum(x: SizesKept[Operand[A]], axis: Static, *, exclusive: int = 0, reverse: int = 0) -> A:
     """The cumulative sum along an axis.
 
     x: at least one axis, numbers. axis: static, an integer in [-n, n-1]. Returns the shape and dtype of x.
@@ -33,7 +33,7 @@ def cumsum(x: SizesKept[A], axis: Static, *, exclusive: int = 0, reverse: int = 
     return _run(x, axis, exclusive, reverse, is_product=False)
 
 
-def cumprod(x: SizesKept[A], axis: Static, *, exclusive: int = 0, reverse: int = 0) -> A:
+def cumprod(x: SizesKept[Operand[A]], axis: Static, *, exclusive: int = 0, reverse: int = 0) -> A:
     """The cumulative product along an axis.
 
     x: at least one axis, numbers. axis: static, an integer in [-n, n-1]. Returns the shape and dtype of x.

@@ -13,13 +13,13 @@ from jaxops.ops.common.elementwise import one_of_kind, unary
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.signature import Traits, operator
 from jaxops.signature_errors import errors_of
-from jaxops.static import A, Array
+from jaxops.static import A, Array, ArrayLike, Operand
 
 TRAITS = Traits(foldable=True)
 
 
 @tracks_sizes
-def sqrt(x: A) -> A:
+def sqrt(x: Operand[A]) -> A:
     """The square root of each element; NaN for a negative one.
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -31,7 +31,7 @@ def sqrt(x: A) -> A:
     return unary(one_of_kind("floating-point", x), np.sqrt, lax.sqrt)
 
 
-def exp(input: A) -> A:
+def exp(input: Operand[A]) -> A:
     """e to the power of each element.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -43,7 +43,7 @@ def exp(input: A) -> A:
     return unary(one_of_kind("floating-point", input), np.exp, lax.exp)
 
 
-def log(input: A) -> A:
+def log(input: Operand[A]) -> A:
     """The natural logarithm of each element; -inf for zero, NaN for a negative one.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -61,7 +61,7 @@ def _log(x: jax.Array) -> jax.Array:
 
 
 @operator(foldable=False, kind="activation")
-def erf(input: Array) -> jax.Array:
+def erf(input: ArrayLike) -> jax.Array:
     """The error function of each element.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.

@@ -15,13 +15,13 @@ from jaxops.ops.common.elementwise import broadcast_reduce, broadcast_to, on_siz
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.signature import LowerBound, Traits, UpperBound, operator
-from jaxops.static import A, Array, array, is_symbolic, jit_if_concrete
+from jaxops.static import A, Array, Operand, array, is_symbolic, jit_if_concrete
 
 TRAITS = Traits(foldable=True)
 
 
 @tracks_sizes
-def max(inputs: Sequence[Array]) -> Array:
+def max(inputs: Sequence[Operand[A]]) -> A:
     """The elementwise maximum; the operands broadcast to each other.
 
     inputs: at least one array of numbers, of one dtype. Returns that dtype, of the common shape. NaN if one is NaN.
@@ -39,7 +39,7 @@ def _max(a: Any, b: Any) -> Any:
 
 
 @tracks_sizes
-def min(inputs: Sequence[Array]) -> Array:
+def min(inputs: Sequence[Operand[A]]) -> A:
     """The elementwise minimum; the operands broadcast to each other.
 
     inputs: at least one array of numbers, of one dtype. Returns that dtype, of the common shape. NaN if one is NaN.
@@ -57,7 +57,7 @@ def _min(a: Any, b: Any) -> Any:
 
 
 @operator(kind="activation")
-def clip(input: A, min: LowerBound[A] | None = None, max: UpperBound[A] | None = None) -> A:
+def clip(input: Operand[A], min: LowerBound[Operand[A]] | None = None, max: UpperBound[Operand[A]] | None = None) -> A:
     """Limits each element to the range from `min` to `max`.
 
     input: any shape, numbers. min, max: scalars of the dtype of input; None is the smallest or largest finite

@@ -17,15 +17,15 @@ from jaxops.ops.common.elementwise import broadcast_to, traced_operands
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.math import linear_algebra as sizes_of
 from jaxops.signature import Bias, Traits, Weight, operator
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import ArrayLike, jit_if_concrete
 
 TRAITS = Traits(kind="linear", grows=True)
 
 
 def gemm(
-    a: Weight[Array],
-    b: Weight[Array],
-    c: Bias[Array] | None = None,
+    a: Weight[ArrayLike],
+    b: Weight[ArrayLike],
+    c: Bias[ArrayLike] | None = None,
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
@@ -97,7 +97,7 @@ def scaled(x: jax.Array, factor: float) -> jax.Array:
     return x * (factor if is_float(x.dtype) else int(factor))
 
 
-def matmul(a: Weight[Array], b: Weight[Array]) -> jax.Array:
+def matmul(a: Weight[ArrayLike], b: Weight[ArrayLike]) -> jax.Array:
     """The matrix product; batch axes broadcast. A 1-D operand is a row (a) or a column (b).
 
     a: (…, M, K) or (K,). b: (…, K, N) or (K,). Numbers of one dtype. Returns that dtype, (…, M, N); a 1-D a has no M,
@@ -120,7 +120,7 @@ def _matmul(arrays: tuple[jax.Array, ...]) -> jax.Array:
 
 
 @operator(kind="")
-def einsum(inputs: Sequence[Array], *, equation: str) -> jax.Array:
+def einsum(inputs: Sequence[ArrayLike], *, equation: str) -> jax.Array:
     """The Einstein sum of the operands: `ij,jk->ik` is the matrix product.
 
     inputs: numbers of one dtype. Returns that dtype, of the sizes that the output term names.
@@ -156,7 +156,7 @@ def _einsum(inputs: tuple[jax.Array, ...], equation: str) -> jax.Array:
 
 
 @operator(kind="", precision="exact")
-def det(x: Array) -> jax.Array:
+def det(x: ArrayLike) -> jax.Array:
     """The determinant of square matrices.
 
     x: (…, M, M), floating-point. Returns the same dtype, (…).

@@ -19,7 +19,7 @@ from jaxops.ops.math.softmax_like import log_softmax
 from jaxops.shapes.arithmetic import sizes_fit
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.signature import SecondOutput, Traits
-from jaxops.static import Array, Sizes, array, is_symbolic, jit_if_concrete
+from jaxops.static import ArrayLike, Sizes, array, is_symbolic, jit_if_concrete
 
 TRAITS = Traits(precision="float32")
 
@@ -27,9 +27,9 @@ LossReduction = Literal["mean", "sum", "none"]
 
 
 def negative_log_likelihood_loss(
-    input: Array,
-    target: Array,
-    weight: Array | None = None,
+    input: ArrayLike,
+    target: ArrayLike,
+    weight: ArrayLike | None = None,
     *,
     ignore_index: int | None = None,
     reduction: LossReduction = "mean",
@@ -55,9 +55,9 @@ def negative_log_likelihood_loss(
 
 
 def softmax_cross_entropy_loss(
-    scores: Array,
-    labels: Array,
-    weights: Array | None = None,
+    scores: ArrayLike,
+    labels: ArrayLike,
+    weights: ArrayLike | None = None,
     *,
     ignore_index: int | None = None,
     reduction: LossReduction = "mean",

@@ -14,13 +14,16 @@ from jaxops.ops.common.quantized_numbers import BYTES, FLOAT8, quantized, requan
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.math import linear_algebra as sizes_of, quantized_products as sizes_of_scales
 from jaxops.signature import Traits, Weight
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import ArrayLike, jit_if_concrete
 
 TRAITS = Traits(kind="linear", precision="exact")
 
 
 def matmul_integer(
-    a: Weight[Array], b: Weight[Array], a_zero_point: Array | None = None, b_zero_point: Array | None = None
+    a: Weight[ArrayLike],
+    b: Weight[ArrayLike],
+    a_zero_point: ArrayLike | None = None,
+    b_zero_point: ArrayLike | None = None,
 ) -> jax.Array:
     """(a - a_zero_point) · (b - b_zero_point), as `matmul` of integers.
 
@@ -59,14 +62,14 @@ def quantized_product(operands: tuple[Any, ...]) -> jax.Array:
 
 
 def qlinear_matmul(
-    a: Weight[Array],
-    a_scale: Array,
-    a_zero_point: Array,
-    b: Weight[Array],
-    b_scale: Array,
-    b_zero_point: Array,
-    y_scale: Array,
-    y_zero_point: Array,
+    a: Weight[ArrayLike],
+    a_scale: ArrayLike,
+    a_zero_point: ArrayLike,
+    b: Weight[ArrayLike],
+    b_scale: ArrayLike,
+    b_zero_point: ArrayLike,
+    y_scale: ArrayLike,
+    y_zero_point: ArrayLike,
 ) -> jax.Array:
     """The product of the dequantized matrices a and b, quantized: round(product / y_scale) + y_zero_point.
 

@@ -13,12 +13,12 @@ from jaxops.dtypes import canonical, is_float
 from jaxops.errors import ShapeError, shape_text
 from jaxops.ops.common.elementwise import one_of_kind, traced_if_symbolic
 from jaxops.signature import Static, Traits
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import A, Operand, jit_if_concrete
 
 TRAITS = Traits(foldable=True)
 
 
-def top_k(x: Array, k: Static, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Array, Array]:
+def top_k(x: Operand[A], k: Static, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[A, A]:
     """The k largest, or smallest, elements along `axis`, and their indices.
 
     x: numbers. k: static, one integer in [0, d]. Returns (values, indices), the latter of type int64.
@@ -32,14 +32,14 @@ def top_k(x: Array, k: Static, *, axis: int = -1, largest: int = 1, sorted: int 
     >>> values.tolist(), indices.tolist()
     ([9, 9], [1, 2])
     """
-    (x,) = traced_if_symbolic(one_of_kind("real numbers", x))
-    along = resolve_axis(axis, x.ndim)
+    (values,) = traced_if_symbolic(one_of_kind("real numbers", x))
+    along = resolve_axis(axis, values.ndim)
     count = integer("k", k)
-    size = x.shape[along]
+    size = values.shape[along]
     if isinstance(count, int) and (count < 0 or (isinstance(size, int) and count > size)):
-        raise ShapeError(f"`k` is {count}, but axis {along} of {shape_text(x.shape)} has {size} elements")
+        raise ShapeError(f"`k` is {count}, but axis {along} of {shape_text(values.shape)} has {size} elements")
     flag("sorted", sorted)
-    return _top_k(x, count, along, flag("largest", largest))
+    return _top_k(values, count, along, flag("largest", largest))
 
 
 @jit_if_concrete

@@ -10,13 +10,13 @@ from jax import lax
 from jaxops.ops.common.elementwise import one_of_kind, unary
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.signature import Traits
-from jaxops.static import A
+from jaxops.static import A, Operand
 
 TRAITS = Traits(foldable=True, differentiable=False)
 
 
 @tracks_sizes
-def floor(x: A) -> A:
+def floor(x: Operand[A]) -> A:
     """The largest integer at or below each element.
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -29,7 +29,7 @@ def floor(x: A) -> A:
 
 
 @tracks_sizes
-def ceil(x: A) -> A:
+def ceil(x: Operand[A]) -> A:
     """The smallest integer at or above each element.
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -42,7 +42,7 @@ def ceil(x: A) -> A:
 
 
 @tracks_sizes
-def round(x: A) -> A:
+def round(x: Operand[A]) -> A:
     """The nearest integer; ties go to the even one.
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.

@@ -22,13 +22,13 @@ from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.shapes.arithmetic import floored, must_fit
 from jaxops.shapes.math import signal_transforms as sizes_of
 from jaxops.signature import ElementType, Static, Traits, operator
-from jaxops.static import Array, Dim, is_symbolic, jit_if_concrete, known
+from jaxops.static import ArrayLike, Dim, is_symbolic, jit_if_concrete, known
 
 TRAITS = Traits(precision="exact")
 
 
 def dft(
-    input: Array, dft_length: Static = None, axis: Static = None, *, inverse: int = 0, onesided: int = 0
+    input: ArrayLike, dft_length: Static = None, axis: Static = None, *, inverse: int = 0, onesided: int = 0
 ) -> jax.Array:
     """The discrete Fourier transform along an axis: Σ x[n] · e^(-2πikn/N).
 
@@ -121,7 +121,12 @@ def _pairs(values: Any, dtype: Any) -> jax.Array:
 
 
 def stft(
-    signal: Array, frame_step: Static, window: Array | None = None, frame_length: Static = None, *, onesided: int = 1
+    signal: ArrayLike,
+    frame_step: Static,
+    window: ArrayLike | None = None,
+    frame_length: Static = None,
+    *,
+    onesided: int = 1,
 ) -> jax.Array:
     """The discrete Fourier transform of each frame of a signal.
 

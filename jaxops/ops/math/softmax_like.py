@@ -13,7 +13,7 @@ from jaxops.attributes import axes as resolve_axes, axis as resolve_axis, ints
 from jaxops.dtypes import accumulation_type, canonical, floating
 from jaxops.kernels.xla_workarounds import largest, rounded
 from jaxops.signature import Traits, operator
-from jaxops.static import Array, Ints, jit_if_concrete
+from jaxops.static import ArrayLike, Ints, jit_if_concrete
 
 TRAITS = Traits(kind="activation", precision="float32")
 
@@ -33,7 +33,7 @@ def _shifted(x: Any, axes: tuple[int, ...]) -> Any:
     return x - lax.expand_dims(top, sorted(axes))
 
 
-def softmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> jax.Array:
+def softmax(input: ArrayLike, *, axis: int = -1, axes: Ints | None = None) -> jax.Array:
     """Exponentials of the elements, divided by their sum along `axis`.
 
     input: floats. Returns an array like it; for float16 the exponentials and their sum are rounded, as in the function
@@ -64,7 +64,7 @@ def _in_digits(x: Any, dtype: Any) -> Any:
     return lax.reduce_precision(x, 8, 10) if dtype == np.float16 else x
 
 
-def log_softmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> jax.Array:
+def log_softmax(input: ArrayLike, *, axis: int = -1, axes: Ints | None = None) -> jax.Array:
     """The logarithm of `softmax`, computed without overflow or underflow.
 
     input: floats. Returns an array like it. axis, axes: as in `softmax`. Raises AxisError, DTypeError.
@@ -84,7 +84,7 @@ def _log_softmax(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 @operator(precision="narrow", differentiable=False)
-def hardmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> jax.Array:
+def hardmax(input: ArrayLike, *, axis: int = -1, axes: Ints | None = None) -> jax.Array:
     """1 at the first maximum along `axis`, 0 elsewhere.
 
     input: floats; a NaN counts as the maximum. Returns an array like it. axes: as in `softmax`.

@@ -9,11 +9,11 @@ from jax import lax
 
 from jaxops.dtypes import floating
 from jaxops.signature import operator
-from jaxops.static import Array
+from jaxops.static import ArrayLike
 
 
 @operator(precision="exact")
-def sin(input: Array) -> jax.Array:
+def sin(input: ArrayLike) -> jax.Array:
     """The sine of each element, an angle in radians.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -26,7 +26,7 @@ def sin(input: Array) -> jax.Array:
 
 
 @operator(precision="exact")
-def cos(input: Array) -> jax.Array:
+def cos(input: ArrayLike) -> jax.Array:
     """The cosine of each element, an angle in radians.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -38,7 +38,7 @@ def cos(input: Array) -> jax.Array:
     return lax.cos(*floating(input=input))
 
 
-def tan(input: Array) -> jax.Array:
+def tan(input: ArrayLike) -> jax.Array:
     """The tangent of each element, an angle in radians.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -50,7 +50,7 @@ def tan(input: Array) -> jax.Array:
     return lax.tan(*floating(input=input))
 
 
-def asin(input: Array) -> jax.Array:
+def asin(input: ArrayLike) -> jax.Array:
     """The inverse sine of each element, an angle in [-π/2, π/2]; NaN outside [-1, 1].
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -62,7 +62,7 @@ def asin(input: Array) -> jax.Array:
     return lax.asin(*floating(input=input))
 
 
-def acos(input: Array) -> jax.Array:
+def acos(input: ArrayLike) -> jax.Array:
     """The inverse cosine of each element, an angle in [0, π]; NaN outside [-1, 1].
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -74,7 +74,7 @@ def acos(input: Array) -> jax.Array:
     return lax.acos(*floating(input=input))
 
 
-def atan(input: Array) -> jax.Array:
+def atan(input: ArrayLike) -> jax.Array:
     """The inverse tangent of each element, an angle in [-π/2, π/2].
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -86,7 +86,7 @@ def atan(input: Array) -> jax.Array:
     return lax.atan(*floating(input=input))
 
 
-def sinh(input: Array) -> jax.Array:
+def sinh(input: ArrayLike) -> jax.Array:
     """The hyperbolic sine of each element.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -98,7 +98,7 @@ def sinh(input: Array) -> jax.Array:
     return lax.sinh(*floating(input=input))
 
 
-def cosh(input: Array) -> jax.Array:
+def cosh(input: ArrayLike) -> jax.Array:
     """The hyperbolic cosine of each element.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -110,7 +110,7 @@ def cosh(input: Array) -> jax.Array:
     return lax.cosh(*floating(input=input))
 
 
-def asinh(input: Array) -> jax.Array:
+def asinh(input: ArrayLike) -> jax.Array:
     """The inverse hyperbolic sine of each element.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -122,7 +122,7 @@ def asinh(input: Array) -> jax.Array:
     return lax.asinh(*floating(input=input))
 
 
-def acosh(input: Array) -> jax.Array:
+def acosh(input: ArrayLike) -> jax.Array:
     """The inverse hyperbolic cosine of each element, a number ≥ 0; NaN below 1.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -134,7 +134,7 @@ def acosh(input: Array) -> jax.Array:
     return lax.acosh(*floating(input=input))
 
 
-def atanh(input: Array) -> jax.Array:
+def atanh(input: ArrayLike) -> jax.Array:
     """The inverse hyperbolic tangent of each element; ±inf at ±1, NaN beyond.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.

@@ -13,12 +13,11 @@ from jaxops.dtypes import canonical, is_string
 from jaxops.errors import DTypeError
 from jaxops.memory import bounded
 from jaxops.signature import ElementType, Static, Traits
-from jaxops.static import Array
 
 TRAITS = Traits(foldable=True)
 
 
-def hann_window(size: Static, *, output_datatype: ElementType = np.float32, periodic: int = 1) -> Array:
+def hann_window(size: Static, *, output_datatype: ElementType = np.float32, periodic: int = 1) -> np.ndarray:
     """The window 0.5 - 0.5 · cos(2πk/N).
 
     size: static, one integer >= 0, the number n of factors. periodic: 1 for N = n, one period; 0 for N = n - 1, a
@@ -33,7 +32,7 @@ def hann_window(size: Static, *, output_datatype: ElementType = np.float32, peri
     return _window(size, output_datatype, periodic, (0.5, 0.5, 0.0))
 
 
-def hamming_window(size: Static, *, output_datatype: ElementType = np.float32, periodic: int = 1) -> Array:
+def hamming_window(size: Static, *, output_datatype: ElementType = np.float32, periodic: int = 1) -> np.ndarray:
     """The window 25/46 - 21/46 · cos(2πk/N).
 
     The operands and errors are those of `hann_window`.
@@ -45,7 +44,7 @@ def hamming_window(size: Static, *, output_datatype: ElementType = np.float32, p
     return _window(size, output_datatype, periodic, (25 / 46, 21 / 46, 0.0))
 
 
-def blackman_window(size: Static, *, output_datatype: ElementType = np.float32, periodic: int = 1) -> Array:
+def blackman_window(size: Static, *, output_datatype: ElementType = np.float32, periodic: int = 1) -> np.ndarray:
     """The window 0.42 - 0.5 · cos(2πk/N) + 0.08 · cos(4πk/N).
 
     The operands and errors are those of `hann_window`.
@@ -57,7 +56,7 @@ def blackman_window(size: Static, *, output_datatype: ElementType = np.float32, 
     return _window(size, output_datatype, periodic, (0.42, 0.5, 0.08))
 
 
-def _window(size: Any, dtype: Any, periodic: int, factors: tuple[float, float, float]) -> Array:
+def _window(size: Any, dtype: Any, periodic: int, factors: tuple[float, float, float]) -> Any:
     count, is_periodic = integer("size", size, least=0), flag("periodic", periodic)
     kind = element_type("output_datatype", dtype)
     if is_string(np.empty(0, kind)) or kind.kind in "bc":

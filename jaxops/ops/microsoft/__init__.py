@@ -1,5 +1,7 @@
 """Operators of the domain `com.microsoft`, which onnxruntime defines."""
 
+import typing as _typing
+
 from jaxops.ops.microsoft.attentions.block_sparse import *
 from jaxops.ops.microsoft.attentions.group_query import *
 from jaxops.ops.microsoft.attentions.multi_head import *
@@ -41,4 +43,5 @@ from jaxops.ops.microsoft.states import *
 from jaxops.ops.microsoft.tokens import *
 from jaxops.signature_errors import explain as _explain
 
-__all__ = _explain(globals())
+if not _typing.TYPE_CHECKING:  # a type checker cannot follow the list; it takes all public names
+    __all__ = _explain(globals())

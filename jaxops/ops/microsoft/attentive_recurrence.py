@@ -31,7 +31,7 @@ from jaxops.ops.recurrent.recurrence import (
 from jaxops.shapes.arithmetic import sizes_fit
 from jaxops.shapes.recurrent import layers as layer_sizes
 from jaxops.signature import Bias, Traits, Weight
-from jaxops.static import Array, Dim, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Dim, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="recurrent")
 
@@ -71,20 +71,20 @@ def _attention_size(directions: int, x: Sizes, w: Sizes, r: Sizes, shapes: Mappi
 
 
 def attn_lstm(
-    x: Array,
-    w: Weight[Array],
-    r: Weight[Array],
-    b: Bias[Array] | None = None,
-    sequence_lens: Array | None = None,
-    initial_h: Array | None = None,
-    initial_c: Array | None = None,
-    p: Weight[Array] | None = None,
-    qw: Array | None = None,
-    mw: Array | None = None,
-    v: Array | None = None,
-    m: Array | None = None,
-    memory_seq_lens: Array | None = None,
-    aw: Array | None = None,
+    x: ArrayLike,
+    w: Weight[ArrayLike],
+    r: Weight[ArrayLike],
+    b: Bias[ArrayLike] | None = None,
+    sequence_lens: ArrayLike | None = None,
+    initial_h: ArrayLike | None = None,
+    initial_c: ArrayLike | None = None,
+    p: Weight[ArrayLike] | None = None,
+    qw: ArrayLike | None = None,
+    mw: ArrayLike | None = None,
+    v: ArrayLike | None = None,
+    m: ArrayLike | None = None,
+    memory_seq_lens: ArrayLike | None = None,
+    aw: ArrayLike | None = None,
     *,
     activation_alpha: Sequence[float] | None = None,
     activation_beta: Sequence[float] | None = None,

@@ -16,10 +16,10 @@ from jaxops.ops.nn.regularization import dropout
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.microsoft import biases as sizes_of
 from jaxops.signature import Bias, SecondOutput, Static, operator
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import ArrayLike, jit_if_concrete
 
 
-def bias_add(x: Array, bias: Bias[Array], skip: Array) -> jax.Array:
+def bias_add(x: ArrayLike, bias: Bias[ArrayLike], skip: ArrayLike) -> jax.Array:
     """Adds bias, along the last axis, and skip: x + bias + skip.
 
     x, skip: (…, C), floating-point. bias: (C,). One dtype. Returns an array like x.
@@ -39,7 +39,7 @@ def _bias_add(operands: tuple[jax.Array, ...]) -> jax.Array:
     return (x + lax.broadcast_in_dim(bias, x.shape, (x.ndim - 1,)) + skip).astype(operands[0].dtype)
 
 
-def gated_add(x: Array, y: Array, gate: Array) -> jax.Array:
+def gated_add(x: ArrayLike, y: ArrayLike, gate: ArrayLike) -> jax.Array:
     """x + y · gate; the product is rounded to the dtype before it is added.
 
     x, y: (…, C), floating-point. gate: (…, 1). One dtype. Returns an array like x.
@@ -64,7 +64,7 @@ def _gated_add(operands: tuple[jax.Array, ...]) -> jax.Array:
 
 
 @operator(kind="activation", precision="float32")
-def bias_softmax(data: Array, bias: Bias[Array], *, axis: int = 1, is_inner_broadcast: int) -> jax.Array:
+def bias_softmax(data: ArrayLike, bias: Bias[ArrayLike], *, axis: int = 1, is_inner_broadcast: int) -> jax.Array:
     """Returns the softmax of data + bias, over all axes from `axis` on together.
 
     data: floating-point. bias: of data's dtype; its last axes are those of data from `axis` on, and the number
@@ -91,9 +91,9 @@ def _bias_softmax(operands: tuple[jax.Array, ...], axis: int, inner: bool) -> ja
 
 
 def bias_dropout(
-    data: Array,
-    bias: Bias[Array],
-    residual: Array | None = None,
+    data: ArrayLike,
+    bias: Bias[ArrayLike],
+    residual: ArrayLike | None = None,
     ratio: Any = None,
     training_mode: Static = None,
     *,

@@ -21,7 +21,7 @@ from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.microsoft import biases
 from jaxops.signature import Bias, SecondOutput, Static, Weight, operator
-from jaxops.static import Array, Dim, Sizes, jit_if_concrete, known
+from jaxops.static import ArrayLike, Dim, Sizes, jit_if_concrete, known
 
 
 def _table_width(name: str, sizes: Sizes, width: Dim | None = None) -> Dim:
@@ -52,15 +52,15 @@ def _check_word_filters(sequence: Sizes, w: Sizes, b: Sizes, c: Sizes) -> None:
 
 @operator(kind="embedding", precision="float32")
 def embed_layer_normalization(
-    input_ids: Array,
-    segment_ids: Array | None,
-    word_embedding: Array,
-    position_embedding: Array,
-    segment_embedding: Array | None,
-    gamma: Weight[Array],
-    beta: Bias[Array],
-    mask: Array | None = None,
-    position_ids: Array | None = None,
+    input_ids: ArrayLike,
+    segment_ids: ArrayLike | None,
+    word_embedding: ArrayLike,
+    position_embedding: ArrayLike,
+    segment_embedding: ArrayLike | None,
+    gamma: Weight[ArrayLike],
+    beta: Bias[ArrayLike],
+    mask: ArrayLike | None = None,
+    position_ids: ArrayLike | None = None,
     *,
     epsilon: float = 1e-12,
     mask_index_type: int | None = None,
@@ -117,7 +117,7 @@ def _rows(tables: Sequence[jax.Array], indices: Sequence[jax.Array]) -> list[jax
 
 @operator(kind="embedding")
 def torch_embedding(
-    weight: Weight[Array], indices: Array, padding_idx: Static = None, scale_grad_by_freq: Static = None
+    weight: Weight[ArrayLike], indices: ArrayLike, padding_idx: Static = None, scale_grad_by_freq: Static = None
 ) -> jax.Array:
     """Returns the rows of `weight` at `indices`.
 
@@ -147,10 +147,10 @@ def torch_embedding(
 
 @operator(kind="embedding")
 def word_conv_embedding(
-    sequence: Array,
-    w: Weight[Array],
-    b: Bias[Array],
-    c: Array,
+    sequence: ArrayLike,
+    w: Weight[ArrayLike],
+    b: Bias[ArrayLike],
+    c: ArrayLike,
     *,
     char_embedding_size: int | None = None,
     conv_window_size: int | None = None,

@@ -5,6 +5,7 @@ __all__ = ["engram_gate", "n_gram_hash_mapping", "varlen_n_gram_hash_mapping"]
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -27,26 +28,26 @@ from jaxops.ops.microsoft.packed_sequences import capacity, captured, check_offs
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.microsoft import packed_sequences as packed_sizes
 from jaxops.signature import Traits, operator
-from jaxops.static import Array, array, jit_if_concrete
+from jaxops.static import A, ArrayLike, Operand, array, jit_if_concrete
 
 TRAITS = Traits(grows=True)
 
 
 @operator(foldable=True)
 def n_gram_hash_mapping(
-    input_ids: Array,
-    multipliers: Array,
-    vocab_sizes: Array,
-    past_ids: Array | None = None,
-    head_offsets: Array | None = None,
-    eos_token_id: Array | None = None,
-    segment_ids: Array | None = None,
+    input_ids: Operand[A],
+    multipliers: Operand[A],
+    vocab_sizes: Operand[A],
+    past_ids: Operand[A] | None = None,
+    head_offsets: Operand[A] | None = None,
+    eos_token_id: Operand[A] | None = None,
+    segment_ids: Operand[A] | None = None,
     *,
     max_ngram_size: int,
     n_head_per_ngram: int,
     pad_id: int,
     reset_on_eos: int = 0,
-) -> tuple[Array, Array]:
+) -> tuple[A, A]:
     """Hashes of the n-grams that end at each token: their ids times `multipliers`, combined by xor, modulo a size.
 
     input_ids: (B, L), int32 or int64; the other operands have its type. multipliers: at least N numbers, N being the
@@ -176,23 +177,23 @@ def _hashed(
 
 
 def varlen_n_gram_hash_mapping(
-    input_ids: Array,
-    multipliers: Array,
-    vocab_sizes: Array,
-    cumulative_sequence_length: Array,
-    past_ids: Array | None = None,
-    head_offsets: Array | None = None,
-    eos_token_id: Array | None = None,
-    segment_ids: Array | None = None,
-    past_segment_ids: Array | None = None,
-    capture_count: Array | None = None,
+    input_ids: ArrayLike,
+    multipliers: ArrayLike,
+    vocab_sizes: ArrayLike,
+    cumulative_sequence_length: ArrayLike,
+    past_ids: ArrayLike | None = None,
+    head_offsets: ArrayLike | None = None,
+    eos_token_id: ArrayLike | None = None,
+    segment_ids: ArrayLike | None = None,
+    past_segment_ids: ArrayLike | None = None,
+    capture_count: ArrayLike | None = None,
     *,
     max_ngram_size: int,
     n_head_per_ngram: int,
     pad_id: int,
     reset_on_eos: int = 0,
     state_update_capacity: int = 0,
-) -> tuple[Array | None, ...]:
+) -> tuple[jax.Array | None, ...]:
     """Hashes n-grams as `n_gram_hash_mapping` does, in a packed batch: no n-gram reaches into another sequence.
 
     input_ids: (T,), the ids of all B sequences. cumulative_sequence_length: int32 (B + 1,), the sums of the first
@@ -265,12 +266,12 @@ def _by_sequence(operands: tuple[Any, ...], pad: int, reach: int, each: int, siz
 
 
 def engram_gate(
-    key: Array,
-    query: Array,
-    value: Array,
-    key_norm_scale: Array,
-    query_norm_scale: Array,
-    conv_norm_scale: Array | None = None,
+    key: ArrayLike,
+    query: ArrayLike,
+    value: ArrayLike,
+    key_norm_scale: ArrayLike,
+    query_norm_scale: ArrayLike,
+    conv_norm_scale: ArrayLike | None = None,
     *,
     epsilon: float = 1e-5,
 ) -> Any:

@@ -19,7 +19,7 @@ from jaxops.ops.common.quantized_numbers import quantized
 from jaxops.ops.microsoft.gelu_variants import swiglu_factors
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.microsoft.quantized.block_quantization import packed
-from jaxops.static import Array, Dim, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Dim, Sizes, jit_if_concrete
 
 Activation = Literal["relu", "gelu", "silu", "swiglu", "identity"]
 
@@ -52,14 +52,14 @@ class _Options(NamedTuple):
 
 
 def moe(
-    input: Array,
-    router_probs: Array,
-    fc1_experts_weights: Array,
-    fc1_experts_bias: Array | None,
-    fc2_experts_weights: Array,
-    fc2_experts_bias: Array | None = None,
-    fc3_experts_weights: Array | None = None,
-    fc3_experts_bias: Array | None = None,
+    input: ArrayLike,
+    router_probs: ArrayLike,
+    fc1_experts_weights: ArrayLike,
+    fc1_experts_bias: ArrayLike | None,
+    fc2_experts_weights: ArrayLike,
+    fc2_experts_bias: ArrayLike | None = None,
+    fc3_experts_weights: ArrayLike | None = None,
+    fc3_experts_bias: ArrayLike | None = None,
     *,
     activation_alpha: float = 1.0,
     activation_beta: float = 0.0,
@@ -226,27 +226,27 @@ def _activated(x: jax.Array, other: jax.Array | None, options: _Options) -> jax.
 
 
 def qmoe(
-    input: Array,
-    router_probs: Array,
-    fc1_experts_weights: Array,
-    fc1_scales: Array | None,
-    fc1_experts_bias: Array | None,
-    fc2_experts_weights: Array,
-    fc2_scales: Array | None = None,
-    fc2_experts_bias: Array | None = None,
-    fc3_experts_weights: Array | None = None,
-    fc3_scales: Array | None = None,
-    fc3_experts_bias: Array | None = None,
-    fc1_zero_points: Array | None = None,
-    fc2_zero_points: Array | None = None,
-    fc3_zero_points: Array | None = None,
-    router_weights: Array | None = None,
-    fc1_global_scale: Array | None = None,
-    fc2_global_scale: Array | None = None,
-    fc1_act_scale: Array | None = None,
-    fc2_act_scale: Array | None = None,
-    fc1_act_block_scale: Array | None = None,
-    fc2_act_block_scale: Array | None = None,
+    input: ArrayLike,
+    router_probs: ArrayLike,
+    fc1_experts_weights: ArrayLike,
+    fc1_scales: ArrayLike | None,
+    fc1_experts_bias: ArrayLike | None,
+    fc2_experts_weights: ArrayLike,
+    fc2_scales: ArrayLike | None = None,
+    fc2_experts_bias: ArrayLike | None = None,
+    fc3_experts_weights: ArrayLike | None = None,
+    fc3_scales: ArrayLike | None = None,
+    fc3_experts_bias: ArrayLike | None = None,
+    fc1_zero_points: ArrayLike | None = None,
+    fc2_zero_points: ArrayLike | None = None,
+    fc3_zero_points: ArrayLike | None = None,
+    router_weights: ArrayLike | None = None,
+    fc1_global_scale: ArrayLike | None = None,
+    fc2_global_scale: ArrayLike | None = None,
+    fc1_act_scale: ArrayLike | None = None,
+    fc2_act_scale: ArrayLike | None = None,
+    fc1_act_block_scale: ArrayLike | None = None,
+    fc2_act_block_scale: ArrayLike | None = None,
     *,
     accuracy_level: int = 0,
     activation_alpha: float = 1.0,

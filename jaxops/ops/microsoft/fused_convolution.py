@@ -30,17 +30,17 @@ from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.nn import windows
 from jaxops.shapes.nn.windows import AutoPad, Options
 from jaxops.signature import Bias, Static, Traits, Weight, like, operator
-from jaxops.static import Array, Ints, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Ints, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="convolution")
 
 
 @like(conv)
 def fused_conv(
-    x: Array,
-    w: Weight[Array],
-    b: Bias[Array] | None = None,
-    z: Array | None = None,
+    x: ArrayLike,
+    w: Weight[ArrayLike],
+    b: Bias[ArrayLike] | None = None,
+    z: ArrayLike | None = None,
     *,
     activation: str | None = None,
     activation_params: Sequence[float] | None = None,
@@ -71,10 +71,10 @@ def _plus(y: Any, z: Any) -> Any:
 
 @like(conv)
 def nhwc_fused_conv(
-    x: Array,
-    w: Weight[Array],
-    b: Bias[Array] | None = None,
-    z: Array | None = None,
+    x: ArrayLike,
+    w: Weight[ArrayLike],
+    b: Bias[ArrayLike] | None = None,
+    z: ArrayLike | None = None,
     *,
     activation: str | None = None,
     activation_params: Sequence[float] | None = None,
@@ -111,7 +111,7 @@ def channels_first(operand: str, value: Any) -> jax.Array:
 
 @like(conv)
 def nhwc_conv(
-    x: Array, w: Weight[Array], b: Bias[Array] | None = None, **attributes: Unpack[ConvAttributes]
+    x: ArrayLike, w: Weight[ArrayLike], b: Bias[ArrayLike] | None = None, **attributes: Unpack[ConvAttributes]
 ) -> jax.Array:
     """Computes `conv` with the channels of x, w and the result on the last axis.
 
@@ -128,7 +128,7 @@ def nhwc_conv(
 
 @operator(kind="pooling")
 def nhwc_max_pool(
-    x: Array,
+    x: ArrayLike,
     *,
     kernel_shape: Ints,
     auto_pad: AutoPad = "NOTSET",
@@ -160,8 +160,8 @@ def nhwc_max_pool(
 
 @operator(kind="pooling")
 def maxpool_with_mask(
-    x: Array,
-    m: Array,
+    x: ArrayLike,
+    m: ArrayLike,
     *,
     auto_pad: AutoPad = "NOTSET",
     kernel_shape: Ints | None = None,
@@ -228,10 +228,10 @@ def _maxpool_with_mask(operands: tuple[jax.Array, ...], kernel: Sizes, window_op
 
 
 def conv_transpose_with_dynamic_pads(
-    x: Array,
-    w: Weight[Array],
+    x: ArrayLike,
+    w: Weight[ArrayLike],
     pads: Static = None,
-    b: Bias[Array] | None = None,
+    b: Bias[ArrayLike] | None = None,
     *,
     auto_pad: AutoPad = "NOTSET",
     dilations: Ints | None = None,

@@ -15,12 +15,12 @@ from jaxops.kernels import normal_cdf
 from jaxops.ops.common.elementwise import traced_operands
 from jaxops.shapes.microsoft import biases as sizes_of
 from jaxops.signature import Bias, Traits
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import ArrayLike, jit_if_concrete
 
 TRAITS = Traits(kind="activation")
 
 
-def gelu(x: Array) -> jax.Array:
+def gelu(x: ArrayLike) -> jax.Array:
     """x · Φ(x), with Φ the distribution function of the normal distribution.
 
     x: any shape, floating-point. Returns the same shape and dtype.
@@ -32,7 +32,7 @@ def gelu(x: Array) -> jax.Array:
     return _biased_gelu(floating(x=x), False)
 
 
-def fast_gelu(x: Array, bias: Bias[Array] | None = None) -> jax.Array:
+def fast_gelu(x: ArrayLike, bias: Bias[ArrayLike] | None = None) -> jax.Array:
     """½y(1 + tanh(√(2/π)(y + 0.044715y³))), where y is x, with `bias` added to its last axis.
 
     x: (…, C), floating-point, any shape without bias. bias: (C,), of x's dtype. Returns an array like x.
@@ -44,7 +44,7 @@ def fast_gelu(x: Array, bias: Bias[Array] | None = None) -> jax.Array:
     return _biased_gelu(_with_bias(x, bias), True)
 
 
-def bias_gelu(a: Array, b: Bias[Array]) -> jax.Array:
+def bias_gelu(a: ArrayLike, b: Bias[ArrayLike]) -> jax.Array:
     """Returns gelu(a + b), where b is added to the last axis.
 
     a: (…, C), floating-point. b: (C,), of a's dtype. Returns an array like a.
@@ -69,7 +69,7 @@ def _biased_gelu(operands: tuple[jax.Array, ...], approximate: bool) -> jax.Arra
     return normal_cdf.weighed(x, approximate).astype(operands[0].dtype)
 
 
-def quick_gelu(x: Array, *, alpha: float = 1.7020000219345093) -> jax.Array:
+def quick_gelu(x: ArrayLike, *, alpha: float = 1.7020000219345093) -> jax.Array:
     """x · sigmoid(alpha · x).
 
     x: any shape, floating-point. Returns the same shape and dtype.
@@ -88,7 +88,7 @@ def _quick_gelu(x: jax.Array, alpha: float) -> jax.Array:
     return (wide * lax.logistic(wide * alpha)).astype(x.dtype)
 
 
-def scaled_silu(x: Array, scale: Array | None = None, *, alpha: float = 1.0) -> jax.Array:
+def scaled_silu(x: ArrayLike, scale: ArrayLike | None = None, *, alpha: float = 1.0) -> jax.Array:
     """z · sigmoid(z), with z = scale · x; z and its sigmoid are rounded to the dtype of x.
 
     x: any shape, floating-point. scale: one number of any floating dtype; None is `alpha`. Returns an array like x.
@@ -114,8 +114,8 @@ def _scaled_silu(operands: tuple[jax.Array, jax.Array]) -> jax.Array:
 
 
 def swiglu(
-    gate: Array,
-    up: Array | None = None,
+    gate: ArrayLike,
+    up: ArrayLike | None = None,
     *,
     activation_alpha: float = 1.0,
     activation_beta: float = 0.0,
@@ -135,8 +135,8 @@ def swiglu(
     [0.0, 100.0]
     """
     halves = traced_operands((gate,) if up is None else (gate, up), "floating-point")
-    if up is not None and gate.shape != up.shape:
-        raise ShapeError(f"`gate` is {describe(gate)}, and `up` {describe(up)}; they must have one shape")
+    if up is not None and halves[0].shape != halves[1].shape:
+        raise ShapeError(f"`gate` is {describe(halves[0])}, and `up` {describe(halves[1])}; they must have one shape")
     options = float(activation_alpha), float(activation_beta), float(limit)
     return _swiglu(halves, *options, flag("round_activation", round_activation))
 
@@ -163,7 +163,7 @@ def swiglu_factors(
     return gate * lax.logistic(gate * alpha), up + beta if beta else up  # adding 0 would change -0.0
 
 
-def bias_split_gelu(x: Array, bias: Bias[Array]) -> jax.Array:
+def bias_split_gelu(x: ArrayLike, bias: Bias[ArrayLike]) -> jax.Array:
     """Adds `bias` to the last axis, cuts it in two, and returns left · gelu(right).
 
     x: (…, 2·C), floating-point. bias: (2·C,), of x's dtype. Returns (…, C), same dtype.

@@ -17,7 +17,7 @@ from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.shapes.arithmetic import all_agree, divided, must_fit
-from jaxops.static import Array, Dim, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Dim, Sizes, jit_if_concrete
 
 
 class _Streams(NamedTuple):
@@ -62,7 +62,7 @@ def _gate_sizes(operand: str, sizes: Sizes, of: _Streams, *, flat: bool) -> Size
 
 
 def hyper_connection_pre_mix(
-    streams: Array, pre_mix: Array, *, num_branches: int = 0, reduction_scale: float = 1.0
+    streams: ArrayLike, pre_mix: ArrayLike, *, num_branches: int = 0, reduction_scale: float = 1.0
 ) -> jax.Array:
     """Returns reduction_scale times the sum of C streams, each multiplied by its gates.
 
@@ -90,7 +90,12 @@ def _pre_mix(operands: tuple[Any, Any], branches: int, scale: float) -> jax.Arra
 
 
 def hyper_connection_post_mix(
-    streams: Array, block_output: Array, post_mix: Array, stream_mix: Array | None = None, *, num_branches: int = 0
+    streams: ArrayLike,
+    block_output: ArrayLike,
+    post_mix: ArrayLike,
+    stream_mix: ArrayLike | None = None,
+    *,
+    num_branches: int = 0,
 ) -> jax.Array:
     """Mixes C streams with each other, and adds the output of a layer times the gates of each stream.
 

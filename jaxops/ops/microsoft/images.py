@@ -17,7 +17,7 @@ from jaxops.ops.tensor.grids import GridPadding, grid_sample as standard_grid_sa
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.signature import Static
-from jaxops.static import Array, Dim, jit_if_concrete
+from jaxops.static import ArrayLike, Dim, jit_if_concrete
 
 CropMode = Literal["bilinear", "nearest"]
 Interpolation = Literal["bilinear", "nearest", "bicubic"]
@@ -25,8 +25,8 @@ _STANDARD: dict[str, Any] = {"bilinear": "linear", "nearest": "nearest", "bicubi
 
 
 def grid_sample(
-    x: Array,
-    grid: Array,
+    x: ArrayLike,
+    grid: ArrayLike,
     *,
     align_corners: int = 0,
     mode: Interpolation = "bilinear",
@@ -49,9 +49,9 @@ def grid_sample(
 
 
 def crop_and_resize(
-    x: Array,
-    rois: Array,
-    batch_indices: Array,
+    x: ArrayLike,
+    rois: ArrayLike,
+    batch_indices: ArrayLike,
     crop_size: Static,
     *,
     extrapolation_value: float = 0.0,

@@ -30,7 +30,7 @@ from jaxops.ops.microsoft.gelu_variants import fast_gelu
 from jaxops.shapes.arithmetic import sizes_fit
 from jaxops.shapes.math.linear_algebra import matmul as product_sizes, square
 from jaxops.signature import Bias, Traits, Weight, operator
-from jaxops.static import Array, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="linear", grows=True)
 
@@ -38,9 +38,9 @@ Metric = Literal["sqeuclidean", "euclidean"]
 
 
 def fused_gemm(
-    a: Weight[Array],
-    b: Weight[Array],
-    c: Bias[Array] | None = None,
+    a: Weight[ArrayLike],
+    b: Weight[ArrayLike],
+    c: Bias[ArrayLike] | None = None,
     *,
     activation: str | None = None,
     activation_alpha: float | None = None,
@@ -66,8 +66,8 @@ def fused_gemm(
 
 
 def fused_matmul(
-    a: Weight[Array],
-    b: Weight[Array],
+    a: Weight[ArrayLike],
+    b: Weight[ArrayLike],
     *,
     alpha: float = 1.0,
     transA: int = 0,
@@ -127,8 +127,8 @@ def _fused_matmul(
 
 
 def fused_matmul_activation(
-    a: Weight[Array],
-    b: Weight[Array],
+    a: Weight[ArrayLike],
+    b: Weight[ArrayLike],
     *,
     activation: str,
     activation_alpha: float | None = None,
@@ -163,7 +163,7 @@ def fused_matmul_activation(
 
 
 def transpose_matmul(
-    a: Weight[Array], b: Weight[Array], *, alpha: float = 1.0, transA: int = 0, transB: int = 0
+    a: Weight[ArrayLike], b: Weight[ArrayLike], *, alpha: float = 1.0, transA: int = 0, transB: int = 0
 ) -> jax.Array:
     """Returns alpha · a' · b', as `fused_matmul` does; this older operator does not transpose batch axes.
 
@@ -175,7 +175,7 @@ def transpose_matmul(
     return fused_matmul(a, b, alpha=alpha, transA=transA, transB=transB)
 
 
-def gemm_fast_gelu(x: Array, w: Weight[Array], bias: Bias[Array] | None = None) -> jax.Array:
+def gemm_fast_gelu(x: ArrayLike, w: Weight[ArrayLike], bias: Bias[ArrayLike] | None = None) -> jax.Array:
     """Returns fast_gelu(x · w + bias).
 
     x: (…, K), floating-point. w: (K, N). bias: (N,). One dtype. Returns (…, N), same dtype.
@@ -188,7 +188,7 @@ def gemm_fast_gelu(x: Array, w: Weight[Array], bias: Bias[Array] | None = None) 
 
 
 @operator(kind="")
-def inverse(x: Array) -> jax.Array:
+def inverse(x: ArrayLike) -> jax.Array:
     """Returns the inverses of square matrices.
 
     x: (…, M, M), floating-point. Returns an array like x; a singular matrix gives infinities or NaN.
@@ -207,7 +207,7 @@ def _inverse(x: jax.Array) -> jax.Array:
 
 
 @operator(kind="")
-def cdist(a: Array, b: Array, *, metric: Metric = "sqeuclidean") -> jax.Array:
+def cdist(a: ArrayLike, b: ArrayLike, *, metric: Metric = "sqeuclidean") -> jax.Array:
     """Returns the distance of each row of a to each row of b.
 
     a: (M, C), floating-point. b: (K, C), of a's dtype. Returns (M, K), same dtype.
@@ -247,7 +247,7 @@ def _check_matrices(**shapes: Sizes) -> None:
 
 
 def sparse_to_dense_matmul(
-    a: Array, b: Weight[Array], *, alpha: float = 1.0, transA: int = 0, transB: int = 0
+    a: ArrayLike, b: Weight[ArrayLike], *, alpha: float = 1.0, transA: int = 0, transB: int = 0
 ) -> jax.Array:
     """Returns alpha · a' · b', where a is given as a dense matrix, although files have a sparse one.
 

@@ -20,13 +20,13 @@ from jaxops.ops.tensor.selection import unique as standard_unique
 from jaxops.ops.tensor.triangles import trilu as standard_trilu
 from jaxops.shapes.arithmetic import floored
 from jaxops.signature import DataSize, Static, Traits, operator
-from jaxops.static import A, Array, Dim, Sizes, array, is_symbolic, jit_if_concrete, known
+from jaxops.static import A, ArrayLike, Dim, Operand, Sizes, array, is_symbolic, jit_if_concrete, known
 
 TRAITS = Traits(foldable=True)
 
 
 @operator(kind="form")
-def expand_dims(x: A, axis: Static) -> A:
+def expand_dims(x: Operand[A], axis: Static) -> A:
     """Inserts an axis of size 1.
 
     x: n axes, any dtype. axis: static, one integer in [-n - 1, n]. Returns n + 1 axes, same dtype.
@@ -38,7 +38,7 @@ def expand_dims(x: A, axis: Static) -> A:
     return unsqueeze(x, (integer("axis", axis),))
 
 
-def gather_nd(data: A, indices: A) -> A:
+def gather_nd(data: Operand[A], indices: Operand[A]) -> A:
     """Picks elements or slices of `data` by tuples of indices; the standard's `gather_nd` without batch axes.
 
     Operands, result and exceptions are those of `jaxops.gather_nd`. Source: com.microsoft GatherND, opset 1.
@@ -49,7 +49,7 @@ def gather_nd(data: A, indices: A) -> A:
     return standard_gather_nd(data, indices)
 
 
-def pad(data: A, pads: Static, value: Any = None, *, mode: PadMode = "constant") -> A:
+def pad(data: Operand[A], pads: Static, value: Any = None, *, mode: PadMode = "constant") -> A:
     """Adds elements before and after each axis; negative pads crop. The standard's `pad` of all axes.
 
     pads: static integers, a begin for each axis, then an end for each: 1-D, or 2-D with one row. value: one number, the
@@ -66,7 +66,7 @@ def pad(data: A, pads: Static, value: Any = None, *, mode: PadMode = "constant")
 
 
 @operator(precision="exact", grows=True)
-def range(start: Static, limit: Static, delta: Static = None) -> Array:
+def range(start: Static, limit: Static, delta: Static = None) -> np.ndarray:
     """Returns start, start + delta, … up to `limit`, as the standard's `range` does; delta may be None.
 
     start, limit, delta: static, one number each, of one dtype; a delta of None is 1.
@@ -79,7 +79,7 @@ def range(start: Static, limit: Static, delta: Static = None) -> Array:
     return standard_range(start, limit, step)
 
 
-def trilu(x: A, k: Any = None, *, upper: int = 1) -> A:
+def trilu(x: Operand[A], k: Any = None, *, upper: int = 1) -> A:
     """Returns the upper or lower triangle of each matrix, with zeros elsewhere, as the standard's `trilu` does.
 
     Operands, result and exceptions are those of `jaxops.trilu`. Source: com.microsoft Trilu, opset 1.
@@ -98,7 +98,7 @@ def _window_count(sizes: Sizes, axis: int, size: int, step: int) -> Dim:
     return floored(length - size, step) + 1
 
 
-def unfold_tensor(input: A, *, dim: int = -1, size: int, step: int = 1) -> A:
+def unfold_tensor(input: Operand[A], *, dim: int = -1, size: int, step: int = 1) -> A:
     """Returns all slices of `size` elements along an axis, `step` apart, on a new last axis.
 
     input: any dtype. dim: the axis. size: at most the length of the axis. step: positive. Returns the axis with
@@ -133,7 +133,7 @@ def _distinct(inputs: Sequence[Any], attributes: Mapping[str, Any], results: Seq
 
 
 @operator(data_size=DataSize(_distinct, lambda inputs, attributes: inputs[0].shape[0]))
-def unique(x: Array, *, size: Static = None) -> tuple[Array, Array, Array]:
+def unique(x: Operand[A], *, size: Static = None) -> tuple[A, A, A]:
     """Returns the distinct elements of a vector, in the order of their first places.
 
     x: (n,), any dtype. Returns (y, idx, counts): the elements, for each element of x its index in y, and how often each
@@ -153,7 +153,7 @@ def unique(x: Array, *, size: Static = None) -> tuple[Array, Array, Array]:
 
 
 @operator(foldable=False)
-def is_all_finite(input: Sequence[Array], *, isinf_only: int = 0, isnan_only: int = 0) -> jax.Array:
+def is_all_finite(input: Sequence[ArrayLike], *, isinf_only: int = 0, isnan_only: int = 0) -> jax.Array:
     """Returns True if no element of any operand is infinite or NaN.
 
     input: floats of one dtype. isinf_only: 1 looks for infinities only; isnan_only: 1 looks for NaN only; not both.

@@ -25,7 +25,7 @@ from jaxops.shapes.math.broadcasting import must_broadcast
 from jaxops.shapes.microsoft import biases, normalization as sizes_of
 from jaxops.shapes.nn import normalization as channels
 from jaxops.signature import Bias, ElementType, SecondOutput, Traits, Weight
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import ArrayLike, jit_if_concrete
 
 TRAITS = Traits(kind="normalization", precision="float32")
 
@@ -33,9 +33,9 @@ GateActivation = Literal["silu", "swish", "sigmoid"]
 
 
 def layer_normalization(
-    x: Array,
-    scale: Weight[Array],
-    b: Bias[Array] | None = None,
+    x: ArrayLike,
+    scale: Weight[ArrayLike],
+    b: Bias[ArrayLike] | None = None,
     *,
     axis: int = -1,
     epsilon: float = 1e-5,
@@ -58,8 +58,8 @@ def layer_normalization(
 
 
 def simplified_layer_normalization(
-    x: Array,
-    scale: Weight[Array],
+    x: ArrayLike,
+    scale: Weight[ArrayLike],
     *,
     axis: int = -1,
     epsilon: float = 1e-5,
@@ -114,11 +114,11 @@ def _fitted(name: str, value: Any, x: Any) -> Any:
 
 
 def skip_layer_normalization(
-    input: Array,
-    skip: Array,
-    gamma: Weight[Array],
-    beta: Bias[Array] | None = None,
-    bias: Array | None = None,
+    input: ArrayLike,
+    skip: ArrayLike,
+    gamma: Weight[ArrayLike],
+    beta: Bias[ArrayLike] | None = None,
+    bias: ArrayLike | None = None,
     *,
     epsilon: float = 1e-12,
     return_statistics: SecondOutput = False,
@@ -139,10 +139,10 @@ def skip_layer_normalization(
 
 
 def skip_simplified_layer_normalization(
-    input: Array,
-    skip: Array,
-    gamma: Weight[Array],
-    bias: Array | None = None,
+    input: ArrayLike,
+    skip: ArrayLike,
+    gamma: Weight[ArrayLike],
+    bias: ArrayLike | None = None,
     *,
     epsilon: float = 1e-12,
     return_statistics: SecondOutput = False,
@@ -186,7 +186,12 @@ def _skip_normalization(operands: tuple[Any, ...], names: tuple[str, ...], epsil
 
 
 def gated_rms_norm(
-    x: Array, scale: Weight[Array], gate: Array, *, activation: GateActivation = "silu", epsilon: float = 1e-5
+    x: ArrayLike,
+    scale: Weight[ArrayLike],
+    gate: ArrayLike,
+    *,
+    activation: GateActivation = "silu",
+    epsilon: float = 1e-5,
 ) -> jax.Array:
     """Divides each head by the root of its mean square, then multiplies by scale and by an activation of gate.
 
@@ -215,7 +220,7 @@ def _gated_rms_norm(operands: tuple[Any, ...], activation: str, epsilon: float) 
 
 
 def branchwise_rms_norm(
-    x: Array, scale: Weight[Array] | None = None, *, num_branches: int = 0, epsilon: float = 1e-5
+    x: ArrayLike, scale: Weight[ArrayLike] | None = None, *, num_branches: int = 0, epsilon: float = 1e-5
 ) -> jax.Array:
     """Divides each branch by the root of its mean square, then scales.
 
@@ -244,9 +249,9 @@ def _branchwise_rms_norm(operands: tuple[Any, Any], num_branches: int, epsilon: 
 
 
 def group_norm(
-    x: Array,
-    gamma: Weight[Array],
-    beta: Bias[Array],
+    x: ArrayLike,
+    gamma: Weight[ArrayLike],
+    beta: Bias[ArrayLike],
     *,
     activation: int,
     channels_last: int = 1,
@@ -294,11 +299,11 @@ def _grouped(x: Any, gamma: Any, beta: Any, activation: bool, last: bool, epsilo
 
 
 def skip_group_norm(
-    x: Array,
-    gamma: Weight[Array],
-    beta: Bias[Array],
-    skip: Array,
-    bias: Array | None = None,
+    x: ArrayLike,
+    gamma: Weight[ArrayLike],
+    beta: Bias[ArrayLike],
+    skip: ArrayLike,
+    bias: ArrayLike | None = None,
     *,
     activation: int,
     channels_last: int = 1,

@@ -8,6 +8,7 @@ __all__ = ["gated_delta_net", "varlen_causal_conv_with_state"]
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -21,7 +22,7 @@ from jaxops.ops.nn.sequence_states import Activation, UpdateRule
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.microsoft import packed_sequences as packed_sizes, packed_states as sizes_of
 from jaxops.signature import Bias, Weight, operator
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import ArrayLike, jit_if_concrete
 
 GateActivation = Literal["none", "softplus", "qwen", "sigmoid", "kda"]
 BetaActivation = Literal["none", "sigmoid"]
@@ -29,21 +30,21 @@ BetaActivation = Literal["none", "sigmoid"]
 
 @operator(kind="convolution")
 def varlen_causal_conv_with_state(
-    input: Array,
-    weight: Weight[Array],
-    cumulative_sequence_length: Array,
-    bias: Bias[Array] | None = None,
-    initial_state: Array | None = None,
-    capture_count: Array | None = None,
-    kernel_delta: Array | None = None,
-    previous_mask: Array | None = None,
+    input: ArrayLike,
+    weight: Weight[ArrayLike],
+    cumulative_sequence_length: ArrayLike,
+    bias: Bias[ArrayLike] | None = None,
+    initial_state: ArrayLike | None = None,
+    capture_count: ArrayLike | None = None,
+    kernel_delta: ArrayLike | None = None,
+    previous_mask: ArrayLike | None = None,
     *,
     activation: Activation = "none",
     delta_offset: int = 0,
     dilation: int = 1,
     group_size: int = 1,
     state_update_capacity: int = 0,
-) -> tuple[Array, Array, Array]:
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Computes `causal_conv_with_state` of a packed batch: convolves each channel of each sequence with its own filter.
 
     input: (T, C), floats, the tokens of all B sequences. weight: (C, 1, k). bias: (C,). initial_state: (B, C, S) with
@@ -121,17 +122,17 @@ class _Options:
 
 @operator(kind="attention")
 def gated_delta_net(
-    query: Array,
-    key: Array | None = None,
-    value: Array | None = None,
-    cu_seqlens: Array | None = None,
-    decay: Array | None = None,
-    beta: Array | None = None,
-    initial_state: Array | None = None,
-    a_log: Array | None = None,
-    dt_bias: Array | None = None,
-    capture_count: Array | None = None,
-    state_update_active: Array | None = None,
+    query: ArrayLike,
+    key: ArrayLike | None = None,
+    value: ArrayLike | None = None,
+    cu_seqlens: ArrayLike | None = None,
+    decay: ArrayLike | None = None,
+    beta: ArrayLike | None = None,
+    initial_state: ArrayLike | None = None,
+    a_log: ArrayLike | None = None,
+    dt_bias: ArrayLike | None = None,
+    capture_count: ArrayLike | None = None,
+    state_update_active: ArrayLike | None = None,
     *,
     beta_activation: BetaActivation = "none",
     chunk_size: int = 64,
@@ -141,7 +142,7 @@ def gated_delta_net(
     scale: float = 0.0,
     state_update_capacity: int = 0,
     update_rule: UpdateRule = "gated_delta",
-) -> tuple[Array, Array, Array]:
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Computes `linear_attention` of a packed batch, with gates that may be computed from further operands.
 
     query, key: (T, Hk, K). value: (T, Hv, V), floats of one dtype; Hk divides Hv. Or query is (T, 2·Hk·K + Hv·V) and

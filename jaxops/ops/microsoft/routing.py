@@ -17,13 +17,13 @@ from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.math.ranking import top_k
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.signature import SecondOutput
-from jaxops.static import Array, Dim, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Dim, Sizes, jit_if_concrete
 
 
 def moe_group_router(
-    logits: Array,
-    expert_bias: Array,
-    projection_weight: Array | None = None,
+    logits: ArrayLike,
+    expert_bias: ArrayLike,
+    projection_weight: ArrayLike | None = None,
     *,
     top_k: int,
     group_topk: int = 2,

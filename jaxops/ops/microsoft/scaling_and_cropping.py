@@ -14,10 +14,10 @@ from jaxops.errors import ArgumentError, ShapeError, amount, shape_text
 from jaxops.ops.tensor.slicing import slice as slice_
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.signature import StaticInts, operator
-from jaxops.static import A, Array, Dim, Sizes, jit_if_concrete
+from jaxops.static import A, ArrayLike, Dim, Operand, Sizes, jit_if_concrete
 
 
-def affine(x: Array, *, alpha: float = 1.0, beta: float = 0.0) -> jax.Array:
+def affine(x: ArrayLike, *, alpha: float = 1.0, beta: float = 0.0) -> jax.Array:
     """Returns alpha · x + beta.
 
     x: any shape, floating-point. Returns the same shape and dtype.
@@ -30,7 +30,7 @@ def affine(x: Array, *, alpha: float = 1.0, beta: float = 0.0) -> jax.Array:
     return _affine(data, float(alpha), float(beta))
 
 
-def scale(input: Array, *, scale: float = 1.0) -> jax.Array:
+def scale(input: ArrayLike, *, scale: float = 1.0) -> jax.Array:
     """Returns scale · input.
 
     input: any shape, floating-point. Returns the same shape and dtype.
@@ -48,7 +48,7 @@ def _affine(x: jax.Array, factor: float, offset: float) -> jax.Array:
     return (x.astype(accumulation_type(x.dtype)) * factor + offset).astype(x.dtype)
 
 
-def scaled_tanh(input: Array, *, alpha: float, beta: float) -> jax.Array:
+def scaled_tanh(input: ArrayLike, *, alpha: float, beta: float) -> jax.Array:
     """Returns alpha · tanh(beta · input).
 
     input: any shape, floating-point. Returns the same shape and dtype.
@@ -66,7 +66,7 @@ def _scaled_tanh(x: jax.Array, alpha: float, beta: float) -> jax.Array:
     return (alpha * lax.tanh(beta * x.astype(accumulation_type(x.dtype)))).astype(x.dtype)
 
 
-def parametric_softplus(x: Array, *, alpha: float, beta: float) -> jax.Array:
+def parametric_softplus(x: ArrayLike, *, alpha: float, beta: float) -> jax.Array:
     """Returns alpha · log(1 + exp(beta · x)).
 
     x: any shape, floating-point. Returns the same shape and dtype.
@@ -84,7 +84,7 @@ def _parametric_softplus(x: jax.Array, alpha: float, beta: float) -> jax.Array:
     return (alpha * jax.nn.softplus(beta * x.astype(accumulation_type(x.dtype)))).astype(x.dtype)
 
 
-def image_scaler(input: Array, *, bias: Sequence[float], scale: float = 1.0) -> jax.Array:
+def image_scaler(input: ArrayLike, *, bias: Sequence[float], scale: float = 1.0) -> jax.Array:
     """Returns scale · input + bias, with one bias per channel.
 
     input: (N, C, H, W), floating-point. bias: C numbers. Returns the same shape and dtype.
@@ -110,7 +110,7 @@ def _image_scaler(x: jax.Array, bias: tuple[float, ...], scale: float) -> jax.Ar
     return (x.astype(wide) * scale + jnp.asarray(bias, wide).reshape(1, -1, 1, 1)).astype(x.dtype)
 
 
-def crop(input: Array, *, border: Sequence[int], scale: Sequence[int] = ()) -> jax.Array:
+def crop(input: ArrayLike, *, border: Sequence[int], scale: Sequence[int] = ()) -> jax.Array:
     """Crops images by their borders, or to a given size that begins after the left and top borders.
 
     input: (N, C, H, W), floating-point. border: left, top, right and bottom, each 0 or more. scale: the height and
@@ -154,7 +154,7 @@ def _crop(x: jax.Array, border: tuple[int, ...], scale: tuple[int, ...]) -> jax.
 
 
 @operator(foldable=True)
-def dynamic_slice(data: A, starts: StaticInts, ends: StaticInts, axes: StaticInts = None) -> A:
+def dynamic_slice(data: Operand[A], starts: StaticInts, ends: StaticInts, axes: StaticInts = None) -> A:
     """Returns the elements from `start` up to, not including, `end` along each of the axes, as `jaxops.slice` does.
 
     data: n axes, any dtype. starts, ends, axes: as in `jaxops.slice`.

@@ -13,13 +13,13 @@ from jaxops.dtypes import accumulation_type, floating
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.common.elementwise import broadcast_to, traced_operands
 from jaxops.shapes.math.broadcasting import broadcast
-from jaxops.static import Array, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Sizes, jit_if_concrete
 
 No = Literal[0]
 Yes = Literal[1]
 
 
-def rfft(x: Array, *, normalized: No = 0, onesided: Yes = 1, signal_ndim: int = 1) -> jax.Array:
+def rfft(x: ArrayLike, *, normalized: No = 0, onesided: Yes = 1, signal_ndim: int = 1) -> jax.Array:
     """Returns the Fourier transform of real numbers over the last `signal_ndim` axes; only half of the last axis.
 
     x: (…, n), floats. Returns (…, n // 2 + 1, 2): real and imaginary parts, same dtype; 16-bit types are computed in
@@ -33,7 +33,7 @@ def rfft(x: Array, *, normalized: No = 0, onesided: Yes = 1, signal_ndim: int = 
     return _rfft(data, _axes(normalized, onesided, signal_ndim))
 
 
-def irfft(x: Array, *, normalized: No = 0, onesided: Yes = 1, signal_ndim: int) -> jax.Array:
+def irfft(x: ArrayLike, *, normalized: No = 0, onesided: Yes = 1, signal_ndim: int) -> jax.Array:
     """Inverts `rfft`, for a last axis of even size.
 
     x: (…, m, 2), floats. Returns (…, 2 · (m - 1)), same dtype. The attributes are as in `rfft`.
@@ -86,7 +86,7 @@ def _irfft(x: jax.Array, count: int) -> jax.Array:
     return lax.convert_element_type(jnp.fft.irfftn(values, sizes, range(-count, 0)), x.dtype)
 
 
-def complex_mul(a: Array, b: Array) -> jax.Array:
+def complex_mul(a: ArrayLike, b: ArrayLike) -> jax.Array:
     """Returns the product of complex numbers; the operands broadcast to each other.
 
     a, b: (…, 2), real and imaginary parts, floats of one dtype. Returns their common shape, same dtype; 16-bit types
@@ -100,7 +100,7 @@ def complex_mul(a: Array, b: Array) -> jax.Array:
     return _complex_mul(traced_operands((a, b), "floating-point"), False)
 
 
-def complex_mul_conj(a: Array, b: Array) -> jax.Array:
+def complex_mul_conj(a: ArrayLike, b: ArrayLike) -> jax.Array:
     """Returns the product of a and the conjugate of b; operands and exceptions are those of `complex_mul`.
 
     Source: com.microsoft ComplexMulConj, opset 1.

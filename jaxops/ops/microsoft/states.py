@@ -23,22 +23,22 @@ from jaxops.shapes.microsoft import biases
 from jaxops.shapes.nn import sequence_states as standard_sizes
 from jaxops.shapes.nn.sequence_states import causal_conv
 from jaxops.signature import Bias, Weight, operator
-from jaxops.static import Array, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Sizes, jit_if_concrete
 
 
 @operator(kind="convolution")
 def causal_conv_with_state(
-    input: Array,
-    weight: Weight[Array],
-    bias: Bias[Array] | None = None,
-    past_state: Array | None = None,
+    input: ArrayLike,
+    weight: Weight[ArrayLike],
+    bias: Bias[ArrayLike] | None = None,
+    past_state: ArrayLike | None = None,
     *,
     activation: Activation = "none",
     channels_last: int = 0,
     dilation: int = 1,
     ndim: int = 1,
     state_window: int = 0,
-) -> tuple[Array, Array]:
+) -> tuple[jax.Array, jax.Array]:
     """Convolves each channel with its own filter over this and earlier elements; returns the state for the next call.
 
     input: (N, C, L), floats; with channels_last (N, L, c1, …, cn), where C is the product of c1 to cn. bias: (C,).
@@ -119,12 +119,12 @@ def _without_earlier(states: Any, done: Any) -> Any:
 
 @operator(kind="attention")
 def linear_attention(
-    query: Array,
-    key: Array,
-    value: Array,
-    past_state: Array | None = None,
-    decay: Array | None = None,
-    beta: Array | None = None,
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    past_state: ArrayLike | None = None,
+    decay: ArrayLike | None = None,
+    beta: ArrayLike | None = None,
     *,
     chunk_size: int = 64,
     kv_num_heads: int,
@@ -132,7 +132,7 @@ def linear_attention(
     scale: float = 0.0,
     state_window: int = 0,
     update_rule: UpdateRule = "gated_delta",
-) -> tuple[Array, Array]:
+) -> tuple[jax.Array, jax.Array]:
     """Computes attention without a softmax: each head has a state, a matrix that accumulates keys and values by token.
 
     query: (N, T, q_num_heads·K). key: (N, T, kv_num_heads·K). value: (N, T, kv_num_heads·V), floats of one dtype.
@@ -185,7 +185,7 @@ def _linear_attention(operands: tuple[Any, ...], heads: tuple[int, int], scale: 
     return (y, _without_earlier(states, _tokens_done(sizes.length, window))) if window else (y, states[0])
 
 
-def linear_attention_gate(a: Array, dt_bias: Array, decay_scale: Array, b: Array | None = None) -> Any:
+def linear_attention_gate(a: ArrayLike, dt_bias: ArrayLike, decay_scale: ArrayLike, b: ArrayLike | None = None) -> Any:
     """Returns the gates of `linear_attention`: decay = decay_scale · softplus(a + dt_bias) and beta = sigmoid(b).
 
     a, b: (N, T, H), floats of one dtype. dt_bias, decay_scale: (H,), floats. Returns the decay, an array like a; with b

@@ -3,7 +3,7 @@
 __all__ = ["dynamic_time_warping", "murmur_hash3", "n_gram_repeat_block", "tokenizer"]
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -19,13 +19,13 @@ from jaxops.ops.common.words import from_words, words_of
 from jaxops.ops.text.regular_expressions import compiled, encoded
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.signature import AllBits, DataSize, Static, operator
-from jaxops.static import Array, Tracer, array, jit_if_concrete
+from jaxops.static import A, ArrayLike, Operand, Tracer, array, jit_if_concrete
 
 _HASHED = ("int32", "uint32", "int64", "uint64", "float32", "float64")
 
 
 @operator(foldable=True)
-def murmur_hash3(x: AllBits[Array], *, positive: int = 1, seed: int = 0) -> Array:
+def murmur_hash3(x: AllBits[Operand[A]], *, positive: int = 1, seed: int = 0) -> A:
     """Returns the 32-bit MurmurHash3 of the bytes of each element.
 
     x: any shape; strings (static, as UTF-8), or int32, uint32, int64, uint64, float32 or float64. While x64 is off, a
@@ -42,13 +42,15 @@ def murmur_hash3(x: AllBits[Array], *, positive: int = 1, seed: int = 0) -> Arra
         hashes = np.empty(data.shape, np.uint32)
         for index, text in np.ndenumerate(data):
             hashes[index] = _hash_of_bytes(str(text).encode(errors="surrogatepass"), start)
-        return hashes.view(kind)
+        return cast(Any, hashes.view(kind))
     if data.dtype.name not in _HASHED:
         raise DTypeError(f"x must be strings or of {', '.join(_HASHED)}, got {describe(data)}")
     if isinstance(data, np.ndarray):
         halves = np.ascontiguousarray(data).reshape(*data.shape, 1).view(np.uint32)
         with np.errstate(over="ignore"):
-            return np.asarray(_mixed([halves[..., i] for i in np.arange(halves.shape[-1])], start)).view(kind)
+            return cast(
+                Any, np.asarray(_mixed([halves[..., i] for i in np.arange(halves.shape[-1])], start)).view(kind)
+            )
     return _murmur_hash3(data, start, kind)
 
 
@@ -171,7 +173,7 @@ def _cut(text: bytes, pattern: Any) -> list[bytes]:
     return [*parts, text[begin:]]
 
 
-def n_gram_repeat_block(input_ids: Array, scores: Array, *, ngram_size: int) -> jax.Array:
+def n_gram_repeat_block(input_ids: ArrayLike, scores: ArrayLike, *, ngram_size: int) -> jax.Array:
     """Sets the score of each token that would repeat an n-gram of the tokens so far to -inf.
 
     input_ids: (N, S), integers in [0, V). scores: (N, V), floats. ngram_size: positive; the last ngram_size - 1 tokens
@@ -211,7 +213,7 @@ def _places(inputs: Sequence[Any], attributes: Mapping[str, Any], results: Seque
 
 
 @operator(data_size=DataSize(_places, lambda inputs, attributes: sum(inputs[0].shape[-2:]) - 1))
-def dynamic_time_warping(input: Array, *, size: Static = None) -> jax.Array:
+def dynamic_time_warping(input: ArrayLike, *, size: Static = None) -> jax.Array:
     """Returns the path of lowest cost through a matrix, from its first element to its last.
 
     input: (M, N) or (1, M, N), floats, the cost of each place. A step goes to the next row, the next column, or both.

@@ -3,7 +3,7 @@
 __all__ = ["category_mapper", "label_encoder", "one_hot_encoder"]
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from jaxops.opaque import ChosenStrings
 from jaxops.ops.common.chosen_strings import maps_strings
 from jaxops.ops.common.elementwise import require
 from jaxops.signature import Traits, operator
-from jaxops.static import Array, Ints, array, is_symbolic, jit_if_concrete, known
+from jaxops.static import A, Array, ArrayLike, Ints, Operand, array, is_symbolic, jit_if_concrete, known
 
 TRAITS = Traits(foldable=True)
 
@@ -28,7 +28,7 @@ _MOST_GAPS = 4
 @operator(differentiable=False)
 @maps_strings
 def label_encoder(
-    x: Array,
+    x: Operand[A],
     *,
     keys_tensor: Any = None,
     keys_strings: Sequence[str] | None = None,
@@ -42,7 +42,7 @@ def label_encoder(
     default_string: str = "_Unused",
     default_int64: int = -1,
     default_float: float = -0.0,
-) -> Array:
+) -> A:
     """Replaces each element that equals a key by the value of that key, and every other element by the default.
 
     x: any shape, in the dtype of the keys; strings are static, or chosen by traced numbers. Returns the shape of x, in
@@ -67,16 +67,16 @@ def label_encoder(
             f"{amount(len(keys), 'key')} and {amount(len(values), 'value')} were given; give one value per key"
         )
     default = _default(values, default_tensor, default_string, default_int64, default_float)
-    x = as_traced(x) if is_symbolic(x) else array(x)
-    traced = isinstance(x, jax.Array)
-    if is_string(x) and is_string(keys):
-        x = x.astype(object)
-    elif x.dtype != (canonical(keys.dtype) if traced else keys.dtype):
+    elements = as_traced(x) if is_symbolic(x) else array(x)
+    traced = isinstance(elements, jax.Array)
+    if is_string(elements) and is_string(keys):
+        elements = elements.astype(object)
+    elif elements.dtype != (canonical(keys.dtype) if traced else keys.dtype):
         raise DTypeError(
-            f"x is {describe(x)}, but the keys are {'strings' if is_string(keys) else keys.dtype.name}; "
+            f"x is {describe(elements)}, but the keys are {'strings' if is_string(keys) else keys.dtype.name}; "
             f"they must have one element type, convert with jaxops.cast"
         )
-    keys, values = _holdable(keys, values, x.dtype)
+    keys, values = _holdable(keys, values, elements.dtype)
     ordered, results_by_key, nan = _table(keys, values, default)
     first = None
     if traced and ordered.dtype.kind in "iu" and ordered.size:
@@ -84,18 +84,18 @@ def label_encoder(
     results = np.concatenate([results_by_key, default[None], (default if nan is None else nan)[None]])
     if traced and is_string(values):
         result_numbers = as_traced(np.arange(len(results), dtype=np.int32))
-        return ChosenStrings.of(_encode((x, ordered, result_numbers), first), results)
-    return _encode((x, ordered, as_traced(results) if traced else results), first)
+        return ChosenStrings.of(_encode((elements, ordered, result_numbers), first), results)
+    return _encode((elements, ordered, as_traced(results) if traced else results), first)
 
 
 def category_mapper(
-    x: Array,
+    x: Operand[A],
     *,
     cats_int64s: Ints | None = None,
     cats_strings: Sequence[str] | None = None,
     default_int64: int = -1,
     default_string: str = "_Unused",
-) -> Array:
+) -> A:
     """Maps strings to the integers of their categories, and integers to the strings.
 
     x: any shape, strings or int64. cats_int64s, cats_strings: static, of one length; the strings and the integers at
@@ -116,19 +116,20 @@ def category_mapper(
         raise ShapeError(
             f"{amount(numbers, 'integer')} and {amount(strings, 'string')} were given; give the same number of both"
         )
-    x = array(x)
-    if is_string(x):
-        return label_encoder(x, keys_strings=cats_strings, values_int64s=cats_int64s, default_int64=default_int64)
-    if not is_symbolic(x) and x.dtype != np.int64 and x.dtype != canonical(np.int64):
-        raise DTypeError(f"x is {describe(x)}; it must be strings or int64, convert with jaxops.cast")
-    if x.dtype == np.int32:
-        x = as_traced(x)
-    return label_encoder(x, keys_int64s=cats_int64s, values_strings=cats_strings, default_string=default_string)
+    elements = array(x)
+    if is_string(elements):
+        return label_encoder(
+            elements, keys_strings=cats_strings, values_int64s=cats_int64s, default_int64=default_int64
+        )
+    if not is_symbolic(elements) and elements.dtype != np.int64 and elements.dtype != canonical(np.int64):
+        raise DTypeError(f"x is {describe(elements)}; it must be strings or int64, convert with jaxops.cast")
+    numbers = cast(Any, as_traced(elements) if elements.dtype == np.int32 else elements)
+    return label_encoder(numbers, keys_int64s=cats_int64s, values_strings=cats_strings, default_string=default_string)
 
 
 @operator(foldable=False)
 def one_hot_encoder(
-    x: Array, *, cats_int64s: Ints | None = None, cats_strings: Sequence[str] | None = None, zeros: int = 1
+    x: ArrayLike, *, cats_int64s: Ints | None = None, cats_strings: Sequence[str] | None = None, zeros: int = 1
 ) -> jax.Array:
     """For each element a row with 1 at the position of its category, and 0 elsewhere.
 
@@ -145,20 +146,26 @@ def one_hot_encoder(
     lenient = flag("zeros", zeros)
     if (cats_int64s is None) == (cats_strings is None):
         raise SignatureError("give either `cats_int64s` or `cats_strings`")
-    x = array(x)
-    if is_string(x) != (cats_int64s is None):
-        raise DTypeError(f"x is {describe(x)}, so give {'cats_strings' if is_string(x) else 'cats_int64s'}")
-    x = x if is_string(x) else as_traced(x)
-    categories: Any = cats_strings if is_string(x) else ints("cats_int64s", known("cats_int64s", cats_int64s))
-    keys, count = np.array(categories, object if is_string(x) else np.int64), len(categories)
+    elements = array(x)
+    if is_string(elements) != (cats_int64s is None):
+        raise DTypeError(
+            f"x is {describe(elements)}, so give {'cats_strings' if is_string(elements) else 'cats_int64s'}"
+        )
+    elements = elements if is_string(elements) else as_traced(elements)
+    categories: Any = cats_strings if is_string(elements) else ints("cats_int64s", known("cats_int64s", cats_int64s))
+    keys, count = np.array(categories, object if is_string(elements) else np.int64), len(categories)
     positions = np.arange(count, dtype=np.int32)
-    if not is_string(x):
-        require("real numbers", x)
-        x = lax.convert_element_type(jnp.trunc(x), x.dtype) if is_float(x.dtype) else x
-        keys, positions = _exact(keys, positions, x.dtype)
-    numbers = label_encoder(x, keys_tensor=keys, values_tensor=positions, default_tensor=np.array([-1], np.int32))
+    if not is_string(elements):
+        require("real numbers", elements)
+        elements = (
+            lax.convert_element_type(jnp.trunc(elements), elements.dtype) if is_float(elements.dtype) else elements
+        )
+        keys, positions = _exact(keys, positions, elements.dtype)
+    numbers = label_encoder(
+        elements, keys_tensor=keys, values_tensor=positions, default_tensor=np.array([-1], np.int32)
+    )
     if not lenient and isinstance(numbers, np.ndarray) and (numbers < 0).any():
-        raise ArgumentError(f"{np.asarray(x)[numbers < 0][0]!r} is not a category, and `zeros` is 0")
+        raise ArgumentError(f"{np.asarray(elements)[numbers < 0][0]!r} is not a category, and `zeros` is 0")
     numbers = as_traced(numbers)
     rows = jax.nn.one_hot(numbers, count, dtype=np.float32)
     if lenient:

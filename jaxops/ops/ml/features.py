@@ -21,7 +21,7 @@ from jaxops.ops.nn.flattening import flatten
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.arithmetic import must_agree
 from jaxops.signature import operator
-from jaxops.static import Array, Dim, Ints, Sizes, array, jit_if_concrete
+from jaxops.static import A, ArrayLike, Dim, Ints, Operand, Sizes, array, jit_if_concrete
 
 # Up to this many static indices are read by slices. XLA would make one loop of many gathers and their readers, which
 # takes longer to compile and to run.
@@ -29,7 +29,7 @@ _FEW = 8
 
 
 @operator(foldable=True)
-def array_feature_extractor(x: Array, y: Array) -> Any:
+def array_feature_extractor(x: Operand[A], y: Operand[A]) -> Any:
     """The elements of the last axis at the indices `y`.
 
     x: (…, features), any dtype; strings are static. y: integers, any shape, their order is that of the result; negative
@@ -42,19 +42,19 @@ def array_feature_extractor(x: Array, y: Array) -> Any:
     >>> array_feature_extractor(jnp.array([[1, 2, 3], [4, 5, 6]]), np.array([2, 0])).tolist()
     [[3, 1], [6, 4]]
     """
-    x, y = array(x), array(y)
-    if x.ndim == 0:
-        raise ShapeError(f"x must have at least one axis, but is {describe(x)}")
-    indices = y.reshape(-1)
-    x = x[None] if x.ndim == 1 else x
-    if isinstance(x, np.ndarray) and is_string(x) and isinstance(y, jax.Array):
-        if not jnp.issubdtype(y.dtype, jnp.integer):
-            raise DTypeError(f"y is {describe(y)}; the indices must be integers, convert with jaxops.cast")
-        positions = np.arange(x.size, dtype=np.int32).reshape(x.shape)
-        return ChosenStrings.of(gather(jnp.asarray(positions), indices, axis=-1), x.reshape(-1))
-    if isinstance(x, jax.Array) and isinstance(indices, np.ndarray) and _are_few(indices, x.shape[-1]):
-        return _columns(x, tuple(int(column) % x.shape[-1] for column in indices))
-    return gather(x, indices, axis=-1)
+    rows, columns = array(x), array(y)
+    if rows.ndim == 0:
+        raise ShapeError(f"x must have at least one axis, but is {describe(rows)}")
+    indices = columns.reshape(-1)
+    rows = rows[None] if rows.ndim == 1 else rows
+    if isinstance(rows, np.ndarray) and is_string(rows) and isinstance(columns, jax.Array):
+        if not jnp.issubdtype(columns.dtype, jnp.integer):
+            raise DTypeError(f"y is {describe(columns)}; the indices must be integers, convert with jaxops.cast")
+        positions = np.arange(rows.size, dtype=np.int32).reshape(rows.shape)
+        return ChosenStrings.of(gather(jnp.asarray(positions), indices, axis=-1), rows.reshape(-1))
+    if isinstance(rows, jax.Array) and isinstance(indices, np.ndarray) and _are_few(indices, rows.shape[-1]):
+        return _columns(rows, tuple(int(column) % rows.shape[-1] for column in indices))
+    return gather(rows, indices, axis=-1)
 
 
 def _are_few(indices: np.ndarray, count: Dim) -> bool:
@@ -88,7 +88,7 @@ def _joined_sizes(sizes: list[Sizes], widths: tuple[int, ...] | None) -> Sizes:
     return sizes[0][0], sum(own_widths if widths is None else widths)
 
 
-def feature_vectorizer(x: Sequence[Array], *, inputdimensions: Ints | None = None) -> jax.Array:
+def feature_vectorizer(x: Sequence[ArrayLike], *, inputdimensions: Ints | None = None) -> jax.Array:
     """The columns of all inputs side by side, as float32.
 
     x: one or more of (rows, columns), or (columns,) for one row; real numbers. Further axes are joined to the columns,

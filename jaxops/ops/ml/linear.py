@@ -16,11 +16,11 @@ from jax import lax
 from jaxops.attributes import integer, one_of
 from jaxops.ops.ml.scores import PostTransform, choose, class_labels, decided, numbers, rows, transformed, two_scores
 from jaxops.shapes.ml import linear as sizes_of
-from jaxops.static import Array, Ints
+from jaxops.static import ArrayLike, Ints
 
 
 def linear_regressor(
-    x: Array,
+    x: ArrayLike,
     *,
     coefficients: Sequence[float] | None = None,
     intercepts: Sequence[float] | None = None,
@@ -43,7 +43,7 @@ def linear_regressor(
 
 
 def linear_classifier(
-    x: Array,
+    x: ArrayLike,
     *,
     coefficients: Sequence[float],
     classlabels_ints: Ints | None = None,

@@ -16,7 +16,7 @@ from jaxops.memory import bounded
 from jaxops.opaque import ZippedMaps
 from jaxops.ops.ml.scores import class_labels, rows
 from jaxops.signature import Traits, operator
-from jaxops.static import Array, Ints, array, known
+from jaxops.static import Array, ArrayLike, Ints, array, known
 
 TRAITS = Traits(differentiable=False)  # numbers in dictionaries may be Python's
 
@@ -25,7 +25,7 @@ MapForm = Literal["DENSE", "SPARSE"]
 
 
 def zip_map(
-    x: Array, *, classlabels_int64s: Ints | None = None, classlabels_strings: Sequence[str] | None = None
+    x: ArrayLike, *, classlabels_int64s: Ints | None = None, classlabels_strings: Sequence[str] | None = None
 ) -> Any:
     """A dictionary for each row: from the label of each column to the number in it.
 
@@ -69,7 +69,7 @@ def dict_vectorizer(
 @operator(grows=True, differentiable=False)
 def cast_map(
     x: Mapping[int, Any], *, cast_to: CastTo = "TO_FLOAT", map_form: MapForm = "DENSE", max_map: int = 1
-) -> Array:
+) -> jax.Array:
     """The values of a dictionary in the order of its integer keys, as (1, values).
 
     x: from integers to numbers or strings. cast_to: float32, int64 (fractions are cut off), or strings (static numbers
@@ -120,7 +120,7 @@ def _placed(values: Array, positions: list[int], size: int, missing: str) -> Any
     return vector
 
 
-def _cast(values: Array, to: CastTo) -> Array:
+def _cast(values: Array, to: CastTo) -> Any:
     strings = isinstance(values, np.ndarray) and values.dtype == object
     if to == "TO_STRING":
         return values if strings else np.array([f"{v:f}" for v in known("x", values)], object)

@@ -21,12 +21,12 @@ from jaxops.kernels.xla_workarounds import largest, magnitude, root_of_squares
 from jaxops.ops.common.elementwise import require
 from jaxops.shapes.ml import scaling as sizes_of
 from jaxops.signature import operator
-from jaxops.static import Array, Ints, jit_if_concrete, known
+from jaxops.static import ArrayLike, Ints, jit_if_concrete, known
 
 Norm = Literal["MAX", "L1", "L2"]
 
 
-def scaler(x: Array, *, offset: Sequence[float] | None = None, scale: Sequence[float] | None = None) -> jax.Array:
+def scaler(x: ArrayLike, *, offset: Sequence[float] | None = None, scale: Sequence[float] | None = None) -> jax.Array:
     """(x - offset) * scale.
 
     x: any shape, real numbers. offset, scale: static, one number for all elements, or one for each along the last axis;
@@ -42,7 +42,7 @@ def scaler(x: Array, *, offset: Sequence[float] | None = None, scale: Sequence[f
 
 
 @operator(kind="normalization", precision="float32")
-def normalizer(x: Array, *, norm: Norm = "MAX") -> jax.Array:
+def normalizer(x: ArrayLike, *, norm: Norm = "MAX") -> jax.Array:
     """Each row divided by its maximum, by the sum of its absolute values (L1), or by its length (L2).
 
     x: (rows, features), or (features,) for one row; real numbers. Returns float32, the shape of x. A row whose divisor
@@ -62,7 +62,7 @@ def normalizer(x: Array, *, norm: Norm = "MAX") -> jax.Array:
 
 
 def imputer(
-    x: Array,
+    x: ArrayLike,
     *,
     imputed_value_floats: Sequence[float] | None = None,
     imputed_value_int64s: Ints | None = None,
@@ -105,7 +105,7 @@ def imputer(
 
 
 @operator(differentiable=False)
-def binarizer(x: Array, *, threshold: float = 0.0) -> jax.Array:
+def binarizer(x: ArrayLike, *, threshold: float = 0.0) -> jax.Array:
     """1 where x is greater than the threshold, 0 elsewhere and for NaN; in x's shape and dtype.
 
     x: any shape, real numbers; integers are compared exactly. threshold: static. Raises DTypeError for another dtype.

@@ -14,13 +14,13 @@ from jaxops.attributes import flag, integer, ints, one_of
 from jaxops.kernels.xla_workarounds import largest
 from jaxops.ops.ml.scores import PostTransform, choose, class_labels, numbers, rows, transformed, two_scores
 from jaxops.shapes.ml import linear as sizes_of
-from jaxops.static import Array, Ints
+from jaxops.static import ArrayLike, Ints
 
 Kernel = Literal["LINEAR", "POLY", "RBF", "SIGMOID"]
 
 
 def svm_regressor(
-    x: Array,
+    x: ArrayLike,
     *,
     coefficients: Sequence[float] | None = None,
     kernel_params: Sequence[float] | None = None,
@@ -49,21 +49,21 @@ def svm_regressor(
     kernel = one_of("kernel_type", kernel_type, Kernel)
     single = flag("one_class", one_class)
     count = integer("n_supports", n_supports)
-    x = rows(x).astype(np.float32)
+    table = rows(x).astype(np.float32)
     weights, added = numbers("coefficients", coefficients), numbers("rho", rho)
     sizes_of.one_each("rho", added.size, 1, "target")
     if count:
         sizes_of.one_each("coefficients", weights.size, count, "support vector")
-        x = _kernel(x, _vectors(x, support_vectors, count), kernel, numbers("kernel_params", kernel_params))
-    sizes = sizes_of.weights(weights.size, 1, x.shape[1], x.shape)
-    scores = _matmul(x, weights.reshape(sizes).T) + added[0]
+        table = _kernel(table, _vectors(table, support_vectors, count), kernel, numbers("kernel_params", kernel_params))
+    sizes = sizes_of.weights(weights.size, 1, table.shape[1], table.shape)
+    scores = _matmul(table, weights.reshape(sizes).T) + added[0]
     if single:
         return jnp.where(scores > 0, jnp.ones_like(scores), -jnp.ones_like(scores))
     return transformed(scores, how)
 
 
 def svm_classifier(
-    x: Array,
+    x: ArrayLike,
     *,
     classlabels_ints: Ints | None = None,
     classlabels_strings: Sequence[str] | None = None,

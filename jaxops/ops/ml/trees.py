@@ -16,7 +16,7 @@ from jaxops.ops.ml.scores import PostTransform, choose, class_labels, decided, r
 from jaxops.ops.ml.tree_attributes import either, in_range, joined, numbered
 from jaxops.ops.ml.tree_tables import combined
 from jaxops.shapes.ml import linear
-from jaxops.static import Array, Ints
+from jaxops.static import ArrayLike, Ints
 
 Aggregate = Literal["AVERAGE", "SUM", "MIN", "MAX"]
 AGGREGATES: tuple[Aggregate, ...] = ("AVERAGE", "SUM", "MIN", "MAX")
@@ -24,7 +24,7 @@ TRANSFORMS: tuple[PostTransform, ...] = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX
 
 
 def tree_ensemble(
-    x: Array,
+    x: ArrayLike,
     *,
     aggregate_function: int = 1,
     leaf_targetids: Ints,
@@ -104,7 +104,7 @@ def _outputs(name: str, targets: np.ndarray, declared: int | None) -> int:
 
 
 def tree_ensemble_regressor(
-    x: Array,
+    x: ArrayLike,
     *,
     aggregate_function: Aggregate = "SUM",
     base_values: Sequence[float] | None = None,
@@ -177,7 +177,7 @@ def tree_ensemble_regressor(
 
 
 def tree_ensemble_classifier(
-    x: Array,
+    x: ArrayLike,
     *,
     base_values: Sequence[float] | None = None,
     base_values_as_tensor: Any = None,

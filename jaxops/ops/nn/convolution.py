@@ -24,7 +24,7 @@ from jaxops.ops.nn.windows import integers, options
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.signature import Bias, Traits, Weight
-from jaxops.static import Array, Ints, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Ints, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="convolution")
 
@@ -41,9 +41,9 @@ class ConvAttributes(TypedDict, total=False):
 
 
 def conv(
-    x: Array,
-    w: Weight[Array],
-    b: Bias[Array] | None = None,
+    x: ArrayLike,
+    w: Weight[ArrayLike],
+    b: Bias[ArrayLike] | None = None,
     *,
     auto_pad: AutoPad = "NOTSET",
     dilations: Ints | None = None,
@@ -76,9 +76,9 @@ def conv(
 
 
 def conv_transpose(
-    x: Array,
-    w: Weight[Array],
-    b: Bias[Array] | None = None,
+    x: ArrayLike,
+    w: Weight[ArrayLike],
+    b: Bias[ArrayLike] | None = None,
     *,
     auto_pad: AutoPad = "NOTSET",
     dilations: Ints | None = None,
@@ -114,7 +114,7 @@ def conv_transpose(
     )
 
 
-def _operands(x: Array, w: Array, b: Array | None) -> tuple[jax.Array, ...]:
+def _operands(x: ArrayLike, w: ArrayLike, b: ArrayLike | None) -> tuple[jax.Array, ...]:
     values = (x, w) if b is None else (x, w, b)
     return tuple(as_traced(v) for v in unify(values, ("x ", "w ", "b ")[: len(values)]))
 

@@ -21,7 +21,7 @@ from jaxops.shapes.arithmetic import divided, must_fit
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import Options
 from jaxops.signature import Bias, Traits, Weight
-from jaxops.static import Array, Dim, Ints, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Dim, Ints, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="convolution")
 Border = Literal["zeros", "inside"]
@@ -36,11 +36,11 @@ class _How(NamedTuple):
 
 
 def deform_conv(
-    x: Array,
-    w: Weight[Array],
-    offset: Array,
-    b: Bias[Array] | None = None,
-    mask: Array | None = None,
+    x: ArrayLike,
+    w: Weight[ArrayLike],
+    offset: ArrayLike,
+    b: Bias[ArrayLike] | None = None,
+    mask: ArrayLike | None = None,
     *,
     dilations: Ints | None = None,
     group: int = 1,

@@ -22,7 +22,7 @@ from jaxops.ops.common.scaled_dot_product import (
 )
 from jaxops.shapes.nn import dot_product_attention as sizes_of
 from jaxops.signature import ElementType, FourthOutput, SecondOutput, Traits
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import ArrayLike, jit_if_concrete
 
 TRAITS = Traits(kind="attention")
 
@@ -45,13 +45,13 @@ class _Options(NamedTuple):
 
 
 def attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    attn_mask: Array | None = None,
-    past_key: Array | None = None,
-    past_value: Array | None = None,
-    nonpad_kv_seqlen: Array | None = None,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    attn_mask: ArrayLike | None = None,
+    past_key: ArrayLike | None = None,
+    past_value: ArrayLike | None = None,
+    nonpad_kv_seqlen: ArrayLike | None = None,
     *,
     is_causal: int = 0,
     kv_num_heads: int | None = None,

@@ -11,13 +11,13 @@ from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.ops.common.chosen_strings import moves_strings
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.signature import Traits
-from jaxops.static import A, Array, Sizes, jit_if_concrete
+from jaxops.static import A, Array, Operand, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="form", foldable=True)
 
 
 @moves_strings(0)
-def flatten(input: A, *, axis: int = 1) -> A:
+def flatten(input: Operand[A], *, axis: int = 1) -> A:
     """Joins the axes before `axis` into one, and those from `axis` on into another.
 
     input: (d0, …, dn-1), any dtype. Returns (d0·…·d[axis-1], d[axis]·…·dn-1), same dtype; an empty product is 1.

@@ -15,7 +15,7 @@ from jaxops.dtypes import is_string
 from jaxops.errors import ArgumentError, DTypeError, amount, describe, shape_text
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts
 from jaxops.shapes.arithmetic import must_fit
-from jaxops.static import Array, Ints, Sizes, array, jit_if_concrete
+from jaxops.static import ArrayLike, Ints, Sizes, array, jit_if_concrete
 
 NgramMode = Literal["TF", "IDF", "TFIDF"]
 # The gaps of more sizes are counted one after another, in a loop.
@@ -53,7 +53,7 @@ def _segments(pool: int, starts: Sequence[int]) -> list[_Segment]:
 
 
 def tf_idf_vectorizer(
-    x: Array,
+    x: ArrayLike,
     *,
     max_gram_length: int,
     max_skip_count: int,
@@ -82,7 +82,7 @@ def tf_idf_vectorizer(
     >>> tf_idf_vectorizer(np.array([5, 6, 5, 6, 7]), **options, **pool).tolist()
     [2.0, 0.0]
     """
-    x = array(x)
+    tokens = array(x)
     how = one_of("mode", mode, NgramMode)
     shortest, longest = (
         integer(name, v) for name, v in (("min_gram_length", min_gram_length), ("max_gram_length", max_gram_length))
@@ -93,7 +93,7 @@ def tf_idf_vectorizer(
             f"`min_gram_length` {shortest} must be in [1, {longest}], the `max_gram_length`, and "
             f"`max_skip_count` {skips} must not be negative"
         )
-    pool = _pool(x, pool_int64s, pool_strings)
+    pool = _pool(tokens, pool_int64s, pool_strings)
     segments = _segments(len(pool), ints("ngram_counts", ngram_counts))
     columns = ints("ngram_indexes", ngram_indexes)
     total = sum(segment.total for segment in segments)
@@ -104,11 +104,11 @@ def tf_idf_vectorizer(
         )
     if weights is not None and len(weights) != total:
         raise ArgumentError(f"`weights` has {amount(len(weights), 'item')}; the pool has {total} n-grams")
-    sizes = _count_sizes(x.shape, max(columns, default=-1) + 1)
+    sizes = _count_sizes(tokens.shape, max(columns, default=-1) + 1)
     check_counts("ngram_indexes", max(columns, default=-1))
-    bounded_like(sizes, x, np.float32)
+    bounded_like(sizes, tokens, np.float32)
     vocabulary, items = np.unique(pool, return_inverse=True)
-    is_static_input = isinstance(x, np.ndarray)
+    is_static_input = isinstance(tokens, np.ndarray)
     table = _Pool(
         None if is_static_input else tuple(vocabulary.tolist()),
         tuple(items.tolist()),
@@ -116,7 +116,7 @@ def tf_idf_vectorizer(
         columns,
         None if how == "TF" or weights is None else tuple(weights),
     )
-    y = _counted(jnp.asarray(_places(x, vocabulary)) if is_static_input else x, table, skips, how == "IDF")
+    y = _counted(jnp.asarray(_places(tokens, vocabulary)) if is_static_input else tokens, table, skips, how == "IDF")
     return assert_sizes(y, sizes, np.float32)
 
 
@@ -150,7 +150,7 @@ def _counted(x: Any, pool: _Pool, skips: int, once: bool) -> Any:
     return y[0] if x.ndim == 1 else y
 
 
-def _pool(x: Array, numbers: Ints | None, strings: Sequence[str] | None) -> np.ndarray:
+def _pool(x: Any, numbers: Ints | None, strings: Sequence[str] | None) -> np.ndarray:
     if (not strings) == (numbers is None or not len(ints("pool_int64s", numbers))):
         raise ArgumentError("exactly one of `pool_int64s` and `pool_strings` must hold n-grams")
     if is_string(x) != bool(strings) or not (is_string(x) or jnp.issubdtype(x.dtype, jnp.integer)):

@@ -28,7 +28,7 @@ from jaxops.kernels.xla_workarounds import magnitude, quotient, root_of_squares
 from jaxops.shapes.math.broadcasting import must_broadcast
 from jaxops.shapes.nn import normalization as sizes_of
 from jaxops.signature import Bias, ElementType, RunningMean, RunningVar, SecondOutput, Static, Traits, Weight, operator
-from jaxops.static import Array, Ints, jit_if_concrete
+from jaxops.static import ArrayLike, Ints, jit_if_concrete
 
 TRAITS = Traits(kind="normalization", precision="float32")
 
@@ -49,9 +49,9 @@ def _moments(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any]:
 
 
 def batch_normalization(
-    x: Array,
-    scale: Weight[Array],
-    b: Bias[Array],
+    x: ArrayLike,
+    scale: Weight[ArrayLike],
+    b: Bias[ArrayLike],
     input_mean: RunningMean,
     input_var: RunningVar,
     *,
@@ -106,7 +106,7 @@ def _batch_normalization(operands: tuple[Any, ...], epsilon: float, momentum: fl
 
 
 @operator(precision="narrow")
-def lrn(x: Array, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> jax.Array:
+def lrn(x: ArrayLike, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> jax.Array:
     """Local response normalization: divides by a power of the sum of squares over neighbouring channels (axis 1).
 
     x: (N, C, …), floats. Returns x / (bias + alpha / size · s) ** beta, where s sums the squares of the channels
@@ -117,10 +117,10 @@ def lrn(x: Array, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: f
     >>> lrn(jnp.ones((1, 3, 1)), size=2, alpha=2.0, beta=1.0, bias=2.0)[0, :, 0].tolist()
     [0.25, 0.25, 0.3333333432674408]
     """
-    (x,) = floating(x=x)
-    if x.ndim < 2:
-        raise ShapeError(f"x of {shape_text(x.shape)} has no channel axis; give (N, C, …)")
-    return _lrn(x, integer("size", size, least=1), float(alpha), float(beta), float(bias))
+    (values,) = floating(x=x)
+    if values.ndim < 2:
+        raise ShapeError(f"x of {shape_text(values.shape)} has no channel axis; give (N, C, …)")
+    return _lrn(values, integer("size", size, least=1), float(alpha), float(beta), float(bias))
 
 
 @jit_if_concrete
@@ -150,7 +150,9 @@ def _power(base: Any, beta: float) -> Any:
     return lax.rsqrt(base) if beta == 0.5 else 1 / base if beta == 1 else base**-beta
 
 
-def instance_normalization(input: Array, scale: Weight[Array], b: Bias[Array], *, epsilon: float = 1e-5) -> jax.Array:
+def instance_normalization(
+    input: ArrayLike, scale: Weight[ArrayLike], b: Bias[ArrayLike], *, epsilon: float = 1e-5
+) -> jax.Array:
     """Normalizes each channel of each instance by its own mean and variance, then scales and shifts it.
 
     input: (N, C, …), floats. scale, b: (C,), floats. epsilon: added to the variance. Returns an array like input.
@@ -177,9 +179,9 @@ def _instance_normalization(operands: tuple[Any, Any, Any], epsilon: float) -> A
 
 
 def layer_normalization(
-    x: Array,
-    scale: Weight[Array],
-    b: Bias[Array] | None = None,
+    x: ArrayLike,
+    scale: Weight[ArrayLike],
+    b: Bias[ArrayLike] | None = None,
     *,
     axis: int = -1,
     epsilon: float = 1e-5,
@@ -226,7 +228,12 @@ def _fitted(name: str, value: Any, x: Any) -> Any:
 
 
 def rms_normalization(
-    x: Array, scale: Weight[Array], *, axis: int = -1, epsilon: float = 1e-5, stash_type: ElementType = np.float32
+    x: ArrayLike,
+    scale: Weight[ArrayLike],
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: ElementType = np.float32,
 ) -> jax.Array:
     """Divides by the root of the mean square over the axes from `axis` on, then scales.
 
@@ -254,9 +261,9 @@ def _rms_normalization(operands: tuple[Any, Any], axis: int, epsilon: float, wor
 
 
 def group_normalization(
-    x: Array,
-    scale: Weight[Array],
-    bias: Bias[Array],
+    x: ArrayLike,
+    scale: Weight[ArrayLike],
+    bias: Bias[ArrayLike],
     *,
     num_groups: int,
     epsilon: float = 1e-5,
@@ -290,7 +297,7 @@ def _group_normalization(operands: tuple[Any, Any, Any], num_groups: int, epsilo
     return normal * scale + bias
 
 
-def lp_normalization(input: Array, *, axis: int = -1, p: Norm = 2) -> jax.Array:
+def lp_normalization(input: ArrayLike, *, axis: int = -1, p: Norm = 2) -> jax.Array:
     """Divides by the p-norm along `axis`; where the norm is zero the result is zero.
 
     input: floats. p: static, 1 or 2. Returns an array like input.
@@ -315,7 +322,7 @@ def _lp_normalization(x: Any, axis: int, p: int) -> Any:
     return quotient(wider, norm).astype(x.dtype)  # a product would not do: the reciprocal of a large norm is 0
 
 
-def mean_variance_normalization(x: Array, *, axes: Static | Ints = (0, 2, 3)) -> jax.Array:
+def mean_variance_normalization(x: ArrayLike, *, axes: Static | Ints = (0, 2, 3)) -> jax.Array:
     """Subtracts the mean over `axes` and divides by the standard deviation plus 1e-9.
 
     x: floats. axes: static, distinct axes of x; the default normalizes each channel of (N, C, H, W) separately.
@@ -325,8 +332,8 @@ def mean_variance_normalization(x: Array, *, axes: Static | Ints = (0, 2, 3)) ->
     >>> mean_variance_normalization(jnp.array([1.0, 5.0]), axes=(0,)).tolist()
     [-1.0, 1.0]
     """
-    (x,) = floating(x=x)
-    return _mean_variance_normalization(x, resolve_axes(ints("axes", axes), x.ndim))
+    (values,) = floating(x=x)
+    return _mean_variance_normalization(values, resolve_axes(ints("axes", axes), values.ndim))
 
 
 @jit_if_concrete

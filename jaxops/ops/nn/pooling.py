@@ -24,13 +24,13 @@ from jaxops.ops.nn.windows import counts, options, pool, slide
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.signature import SecondOutput, Traits
-from jaxops.static import Array, Ints, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Ints, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="pooling")
 
 
 def max_pool(
-    x: Array,
+    x: ArrayLike,
     *,
     kernel_shape: Ints,
     auto_pad: AutoPad = "NOTSET",
@@ -61,7 +61,7 @@ def max_pool(
 
 
 def average_pool(
-    x: Array,
+    x: ArrayLike,
     *,
     kernel_shape: Ints,
     auto_pad: AutoPad = "NOTSET",
@@ -89,7 +89,7 @@ def average_pool(
 
 
 def lp_pool(
-    x: Array,
+    x: ArrayLike,
     *,
     kernel_shape: Ints,
     auto_pad: AutoPad = "NOTSET",
@@ -114,7 +114,7 @@ def lp_pool(
     return _lp_pool(data, attributes, _power(p))
 
 
-def global_average_pool(x: Array) -> jax.Array:
+def global_average_pool(x: ArrayLike) -> jax.Array:
     """The mean over the spatial axes.
 
     x: (N, C, d1, …, dn), floating point; 16-bit types are summed in float32. Returns (N, C, 1, …, 1), same dtype.
@@ -127,7 +127,7 @@ def global_average_pool(x: Array) -> jax.Array:
     return _global_average_pool(*floating(x=x))
 
 
-def global_max_pool(x: Array) -> jax.Array:
+def global_max_pool(x: ArrayLike) -> jax.Array:
     """The largest element over the spatial axes.
 
     x: (N, C, d1, …, dn), integers or floating point. Returns (N, C, 1, …, 1), same dtype.
@@ -141,7 +141,7 @@ def global_max_pool(x: Array) -> jax.Array:
     return _global_max_pool(as_traced(x))
 
 
-def global_lp_pool(x: Array, *, p: float = 2) -> jax.Array:
+def global_lp_pool(x: ArrayLike, *, p: float = 2) -> jax.Array:
     """The p-norm over the spatial axes.
 
     x: (N, C, d1, …, dn), floating point; 16-bit types are summed in float32. Returns (N, C, 1, …, 1), same dtype.

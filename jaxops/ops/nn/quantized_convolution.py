@@ -21,16 +21,16 @@ from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.quantized_convolution import of_filters
 from jaxops.shapes.nn.windows import AutoPad, Options
 from jaxops.signature import Bias, Traits, Weight
-from jaxops.static import Array, Ints, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Ints, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="convolution", precision="exact")
 
 
 def conv_integer(
-    x: Array,
-    w: Weight[Array],
-    x_zero_point: Array | None = None,
-    w_zero_point: Array | None = None,
+    x: ArrayLike,
+    w: Weight[ArrayLike],
+    x_zero_point: ArrayLike | None = None,
+    w_zero_point: ArrayLike | None = None,
     *,
     auto_pad: AutoPad = "NOTSET",
     dilations: Ints | None = None,
@@ -75,15 +75,15 @@ def _convolution(operands: tuple[Any, ...], options: Options, group: int, kernel
 
 
 def qlinear_conv(
-    x: Array,
-    x_scale: Array,
-    x_zero_point: Array,
-    w: Weight[Array],
-    w_scale: Array,
-    w_zero_point: Array,
-    y_scale: Array,
-    y_zero_point: Array,
-    b: Bias[Array] | None = None,
+    x: ArrayLike,
+    x_scale: ArrayLike,
+    x_zero_point: ArrayLike,
+    w: Weight[ArrayLike],
+    w_scale: ArrayLike,
+    w_zero_point: ArrayLike,
+    y_scale: ArrayLike,
+    y_zero_point: ArrayLike,
+    b: Bias[ArrayLike] | None = None,
     *,
     auto_pad: AutoPad = "NOTSET",
     dilations: Ints | None = None,

@@ -17,12 +17,12 @@ from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.shapes.arithmetic import agree
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.signature import Traits
-from jaxops.static import Array, Dim, Ints, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Dim, Ints, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="pooling")
 
 
-def max_roi_pool(x: Array, rois: Array, *, pooled_shape: Ints, spatial_scale: float = 1.0) -> jax.Array:
+def max_roi_pool(x: ArrayLike, rois: ArrayLike, *, pooled_shape: Ints, spatial_scale: float = 1.0) -> jax.Array:
     """Divides each region into bins of whole elements and takes the largest element of each bin.
 
     x: (N, C, H, W), floats. rois: (R, 5), of x's dtype: the index of the image, then x1, y1, x2, y2. Multiplied by

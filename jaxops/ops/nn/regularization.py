@@ -15,11 +15,11 @@ from jaxops.dtypes import accumulation_type, as_traced, floating
 from jaxops.errors import ArgumentError, ShapeError, describe, message
 from jaxops.ops.common.randomness import not_below
 from jaxops.signature import SecondOutput, SizesKept, Static
-from jaxops.static import Array, Sizes, Tracer, array, is_symbolic, jit_if_concrete, known
+from jaxops.static import ArrayLike, Sizes, Tracer, array, is_symbolic, jit_if_concrete, known
 
 
 def dropout(
-    data: SizesKept[Array],
+    data: SizesKept[ArrayLike],
     ratio: Any = 0.5,
     training_mode: Static = False,
     *,
@@ -40,25 +40,27 @@ def dropout(
     >>> dropout(jnp.ones(3)).tolist()
     [1.0, 1.0, 1.0]
     """
-    data = array(data)
+    values = array(data)
     mode = known("training_mode", False if training_mode is None else training_mode)
     if mode.size != 1:
         raise ShapeError(message("`training_mode` must be one boolean", training_mode=mode))
     if not mode.reshape(()):
         if not return_mask:
-            return data
-        ones = jnp.ones if is_symbolic(np.array(data.shape, object)) or not isinstance(data, np.ndarray) else np.ones
-        return data, ones(data.shape, bool)
-    (data,) = floating(data=data)
+            return values
+        ones = (
+            jnp.ones if is_symbolic(np.array(values.shape, object)) or not isinstance(values, np.ndarray) else np.ones
+        )
+        return values, ones(values.shape, bool)
+    (values,) = floating(data=values)
     share = _share(ratio)
     if rng is not None:
-        mask = jax.random.bernoulli(rng, 1 - share, data.shape)
+        mask = jax.random.bernoulli(rng, 1 - share, values.shape)
     elif seed is not None:
-        mask = _of_seed(share, integer("seed", seed), data.shape)
+        mask = _of_seed(share, integer("seed", seed), values.shape)
     else:
         raise ArgumentError("training needs a random key; pass `rng`, such as jax.random.key(0), or an integer `seed`")
-    wide = lax.convert_element_type(data, accumulation_type(data.dtype))
-    scaled = lax.convert_element_type(wide * lax.convert_element_type(1 / (1 - share), wide.dtype), data.dtype)
+    wide = lax.convert_element_type(values, accumulation_type(values.dtype))
+    scaled = lax.convert_element_type(wide * lax.convert_element_type(1 / (1 - share), wide.dtype), values.dtype)
     output = lax.select(mask, scaled, lax.full_like(scaled, 0))
     return (output, mask) if return_mask else output
 

@@ -16,7 +16,7 @@ from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.arithmetic import all_agree, must_fit
 from jaxops.shapes.nn import dot_product_attention as heads_of
 from jaxops.signature import Table
-from jaxops.static import Array, Dim, Sizes, array, jit_if_concrete
+from jaxops.static import ArrayLike, Dim, Sizes, array, jit_if_concrete
 
 
 def _rotated_elements(rotary_embedding_dim: int, head_size: Dim) -> Dim:
@@ -47,10 +47,10 @@ def _check_tables(positions: Sizes | None, batch: Dim, length: Dim, count: Dim, 
 
 
 def rotary_embedding(
-    x: Array,
-    cos_cache: Table[Array],
-    sin_cache: Table[Array],
-    position_ids: Array | None = None,
+    x: ArrayLike,
+    cos_cache: Table[ArrayLike],
+    sin_cache: Table[ArrayLike],
+    position_ids: ArrayLike | None = None,
     *,
     interleaved: int = 0,
     num_heads: int | None = None,
@@ -71,17 +71,17 @@ def rotary_embedding(
     >>> rotary_embedding(jnp.array([[[[1.0, 2.0]]]]), jnp.array([[[0.0]]]), jnp.array([[[1.0]]])).tolist()
     [[[[-2.0, 1.0]]]]
     """
-    x, cos, sin = floating(x=x, cos_cache=cos_cache, sin_cache=sin_cache)
-    unify((x, cos, sin), ("x ", "cos_cache ", "sin_cache "))
-    heads = None if num_heads is None or (num_heads == 0 and x.ndim == 4) else integer("num_heads", num_heads)
-    batch, _, length, size = heads_of.split("x", x.shape, heads, "num_heads")
+    values, cos, sin = floating(x=x, cos_cache=cos_cache, sin_cache=sin_cache)
+    unify((values, cos, sin), ("x ", "cos_cache ", "sin_cache "))
+    heads = None if num_heads is None or (num_heads == 0 and values.ndim == 4) else integer("num_heads", num_heads)
+    batch, _, length, size = heads_of.split("x", values.shape, heads, "num_heads")
     count = _rotated_elements(integer("rotary_embedding_dim", rotary_embedding_dim), size)
     positions = None if position_ids is None else array(position_ids)
     position_sizes = None if positions is None else positions.shape
     _check_tables(position_sizes, batch, length, count, cos_cache=cos.shape, sin_cache=sin.shape)
     if positions is not None:
         cos, sin = gather(cos, positions), gather(sin, positions)
-    return _rotary_embedding((x, cos, sin), size, flag("interleaved", interleaved))
+    return _rotary_embedding((values, cos, sin), size, flag("interleaved", interleaved))
 
 
 @jit_if_concrete

@@ -7,6 +7,7 @@ __all__ = ["causal_conv_with_state", "linear_attention"]
 
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -18,7 +19,7 @@ from jaxops.ops.nn.convolution import conv
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.nn import sequence_states as sizes_of
 from jaxops.signature import Bias, Weight, operator
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import ArrayLike, jit_if_concrete
 
 Activation = Literal["silu", "swish", "none"]
 UpdateRule = Literal["linear", "gated", "delta", "gated_delta"]
@@ -26,13 +27,13 @@ UpdateRule = Literal["linear", "gated", "delta", "gated_delta"]
 
 @operator(kind="convolution")
 def causal_conv_with_state(
-    input: Array,
-    weight: Weight[Array],
-    bias: Bias[Array] | None = None,
-    past_state: Array | None = None,
+    input: ArrayLike,
+    weight: Weight[ArrayLike],
+    bias: Bias[ArrayLike] | None = None,
+    past_state: ArrayLike | None = None,
     *,
     activation: Activation = "none",
-) -> tuple[Array, Array]:
+) -> tuple[jax.Array, jax.Array]:
     """Convolves each channel with a filter of its own that sees the present and the past only.
 
     input: (B, C, L). weight: (C, 1, k). bias: (C,). past_state: (B, C, k - 1), the elements before those of input,
@@ -76,19 +77,19 @@ def convolved_by_channel(line: Any, weight: Any, bias: Any, activation: Activati
 
 @operator(kind="attention")
 def linear_attention(
-    query: Array,
-    key: Array,
-    value: Array,
-    past_state: Array | None = None,
-    decay: Array | None = None,
-    beta: Array | None = None,
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    past_state: ArrayLike | None = None,
+    decay: ArrayLike | None = None,
+    beta: ArrayLike | None = None,
     *,
     chunk_size: int = 64,
     kv_num_heads: int,
     q_num_heads: int,
     scale: float = 0.0,
     update_rule: UpdateRule = "gated_delta",
-) -> tuple[Array, Array]:
+) -> tuple[jax.Array, jax.Array]:
     """Attention with a state matrix per head in place of all earlier keys and values.
 
     For each token S' = exp(decay) · S, then S = S' + key ⊗ u, and the output is scale · queryᵀ · S. u is the value, or

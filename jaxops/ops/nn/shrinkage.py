@@ -13,12 +13,12 @@ from jax import lax
 from jaxops.dtypes import as_traced, as_written, is_float
 from jaxops.ops.common.elementwise import one_of_kind
 from jaxops.signature import Traits
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import ArrayLike, jit_if_concrete
 
 TRAITS = Traits(grows=True)
 
 
-def shrink(input: Array, *, bias: float = 0.0, lambd: float = 0.5) -> jax.Array:
+def shrink(input: ArrayLike, *, bias: float = 0.0, lambd: float = 0.5) -> jax.Array:
     """x + bias where x < -lambd, x - bias where x > lambd, else 0.
 
     input: any shape, numbers. Returns the same shape and dtype.

@@ -18,7 +18,7 @@ from jaxops.ops.nn.windows import integers, options
 from jaxops.shapes.nn import unpooling as sizes_of
 from jaxops.shapes.nn.windows import Options
 from jaxops.signature import StaticInts, operator
-from jaxops.static import Array, Ints, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Ints, Sizes, jit_if_concrete
 
 # More rows than this are added by a scatter.
 _MOST_ROWS = 512
@@ -26,7 +26,7 @@ _MOST_ROWS = 512
 
 @operator(grows=True)
 def col2im(
-    input: Array,
+    input: ArrayLike,
     image_shape: StaticInts,
     block_shape: StaticInts,
     *,
@@ -100,8 +100,8 @@ def _scattered(y: Any, axis: int, length: Any, step: int, dilation: int) -> Any:
 
 
 def max_unpool(
-    x: Array,
-    i: Array,
+    x: ArrayLike,
+    i: ArrayLike,
     output_shape: StaticInts = None,
     *,
     kernel_shape: Ints,

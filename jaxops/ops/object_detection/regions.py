@@ -17,7 +17,7 @@ from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_cou
 from jaxops.ops.common.sums_of_samples import largest, summed
 from jaxops.shapes.arithmetic import all_agree, must_fit
 from jaxops.shapes.tensor.indexing import check_inhabited
-from jaxops.static import Array, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Sizes, jit_if_concrete
 
 RoiCoordinates = Literal["half_pixel", "output_half_pixel"]
 RoiPooling = Literal["avg", "max"]
@@ -32,9 +32,9 @@ class _Pooling(NamedTuple):
 
 
 def roi_align(
-    x: Array,
-    rois: Array,
-    batch_indices: Array,
+    x: ArrayLike,
+    rois: ArrayLike,
+    batch_indices: ArrayLike,
     *,
     coordinate_transformation_mode: RoiCoordinates = "half_pixel",
     mode: RoiPooling = "avg",

@@ -15,7 +15,7 @@ from jaxops.ops.common.greedy_choice import choose_boxes, ordered_corners, overl
 from jaxops.ops.common.result_sizes import bounded_like, check_counts, rows_that_begin, unbounded
 from jaxops.shapes.arithmetic import all_agree
 from jaxops.signature import DataSize, Static, Traits, UpperBound, operator
-from jaxops.static import Array, Sizes, Tracer, is_static, is_symbolic, jit_if_concrete
+from jaxops.static import ArrayLike, Sizes, Tracer, is_static, is_symbolic, jit_if_concrete
 
 TRAITS = Traits(precision="exact")
 
@@ -31,8 +31,8 @@ def _check_scores(boxes: Sizes, scores: Sizes) -> None:
 
 @operator(data_size=DataSize(rows_that_begin, lambda inputs, attributes: inputs[1].size))
 def non_max_suppression(
-    boxes: Array,
-    scores: Array,
+    boxes: ArrayLike,
+    scores: ArrayLike,
     max_output_boxes_per_class: UpperBound[Any] = None,
     iou_threshold: Any = None,
     score_threshold: Any = None,

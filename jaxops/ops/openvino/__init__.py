@@ -1,5 +1,7 @@
 """Operators that only OpenVINO has. `jaxops` does not list them, since their names may collide with other domains."""
 
+import typing as _typing
+
 from jaxops.ops.openvino.adaptive_pooling import *
 from jaxops.ops.openvino.aligned_regions import *
 from jaxops.ops.openvino.bags import *
@@ -24,4 +26,5 @@ from jaxops.ops.openvino.windows import *
 from jaxops.ops.openvino.yolo import *
 from jaxops.signature_errors import explain as _explain
 
-__all__ = _explain(globals())
+if not _typing.TYPE_CHECKING:  # a type checker cannot follow the list; it takes all public names
+    __all__ = _explain(globals())

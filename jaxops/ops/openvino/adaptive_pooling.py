@@ -18,12 +18,12 @@ from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.ops.openvino.suppression import index_type
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.signature import ElementType, Static, Traits
-from jaxops.static import Array, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="pooling")
 
 
-def adaptive_avg_pool(data: Array, output_shape: Static) -> jax.Array:
+def adaptive_avg_pool(data: ArrayLike, output_shape: Static) -> jax.Array:
     """Divides the spatial axes into a given number of windows, and returns the mean of each.
 
     data: (N, C, d1, …), one to three spatial axes, floats; 16-bit types are summed in float32. output_shape: static,
@@ -39,7 +39,7 @@ def adaptive_avg_pool(data: Array, output_shape: Static) -> jax.Array:
 
 
 def adaptive_max_pool(
-    data: Array, output_shape: Static, *, index_element_type: ElementType = "int64"
+    data: ArrayLike, output_shape: Static, *, index_element_type: ElementType = "int64"
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the largest element of each window of `adaptive_avg_pool`, and its index in the flattened spatial axes.
 

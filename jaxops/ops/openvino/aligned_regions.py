@@ -19,7 +19,7 @@ from jaxops.ops.openvino.region_pooling import interpolated
 from jaxops.shapes.arithmetic import all_agree, must_fit
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.signature import Traits
-from jaxops.static import Array, Ints, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Ints, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="pooling")
 Mode = Literal["avg", "max"]
@@ -35,9 +35,9 @@ class _How(NamedTuple):
 
 
 def roi_align(
-    data: Array,
-    rois: Array,
-    batch_indices: Array,
+    data: ArrayLike,
+    rois: ArrayLike,
+    batch_indices: ArrayLike,
     *,
     pooled_h: int,
     pooled_w: int,
@@ -67,9 +67,9 @@ def roi_align(
 
 
 def roi_align_rotated(
-    data: Array,
-    rois: Array,
-    batch_indices: Array,
+    data: ArrayLike,
+    rois: ArrayLike,
+    batch_indices: ArrayLike,
     *,
     pooled_h: int,
     pooled_w: int,
@@ -95,8 +95,8 @@ def roi_align_rotated(
 
 
 def experimental_detectron_roi_feature_extractor(
-    rois: Array,
-    pyramid: Sequence[Array],
+    rois: ArrayLike,
+    pyramid: Sequence[ArrayLike],
     *,
     output_size: int,
     sampling_ratio: int,

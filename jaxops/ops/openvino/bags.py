@@ -27,7 +27,7 @@ from jaxops.ops.openvino.suppression import resized
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.signature import DataSize, SizesResult, Static, Traits, Weight, operator
-from jaxops.static import Array, Tracer, jit_if_concrete
+from jaxops.static import ArrayLike, Tracer, jit_if_concrete
 
 TRAITS = Traits(kind="embedding")
 Reduction = Literal["sum", "mean"]
@@ -35,11 +35,11 @@ FillMode = Literal["ZERO", "LOWEST"]
 
 
 def embedding_bag_offsets(
-    emb_table: Weight[Array],
-    indices: Array,
-    offsets: Array,
+    emb_table: Weight[ArrayLike],
+    indices: ArrayLike,
+    offsets: ArrayLike,
     default_index: Any = None,
-    per_sample_weights: Array | None = None,
+    per_sample_weights: ArrayLike | None = None,
     *,
     reduction: Reduction = "sum",
 ) -> jax.Array:
@@ -62,11 +62,11 @@ def embedding_bag_offsets(
 
 
 def embedding_bag_offsets_sum(
-    emb_table: Weight[Array],
-    indices: Array,
-    offsets: Array,
+    emb_table: Weight[ArrayLike],
+    indices: ArrayLike,
+    offsets: ArrayLike,
     default_index: Any = None,
-    per_sample_weights: Array | None = None,
+    per_sample_weights: ArrayLike | None = None,
 ) -> jax.Array:
     """Returns the sum of the rows of each bag, as `embedding_bag_offsets` does.
 
@@ -79,9 +79,9 @@ def embedding_bag_offsets_sum(
 
 
 def embedding_bag_packed(
-    emb_table: Weight[Array],
-    indices: Array,
-    per_sample_weights: Array | None = None,
+    emb_table: Weight[ArrayLike],
+    indices: ArrayLike,
+    per_sample_weights: ArrayLike | None = None,
     *,
     reduction: Reduction = "sum",
 ) -> jax.Array:
@@ -101,7 +101,7 @@ def embedding_bag_packed(
 
 
 def embedding_bag_packed_sum(
-    emb_table: Weight[Array], indices: Array, per_sample_weights: Array | None = None
+    emb_table: Weight[ArrayLike], indices: ArrayLike, per_sample_weights: ArrayLike | None = None
 ) -> jax.Array:
     """Returns the sum of the rows of each bag, as `embedding_bag_packed` does.
 
@@ -114,12 +114,12 @@ def embedding_bag_packed_sum(
 
 
 def embedding_segments_sum(
-    emb_table: Weight[Array],
-    indices: Array,
-    segment_ids: Array,
+    emb_table: Weight[ArrayLike],
+    indices: ArrayLike,
+    segment_ids: ArrayLike,
     num_segments: Static,
     default_index: Any = None,
-    per_sample_weights: Array | None = None,
+    per_sample_weights: ArrayLike | None = None,
 ) -> jax.Array:
     """Returns the sum of the rows of a table in each segment of indices.
 
@@ -224,8 +224,8 @@ def _segments(inputs: Sequence[Any], attributes: Mapping[str, Any], results: Seq
 
 @operator(data_size=DataSize(_segments))
 def segment_max(
-    data: Array,
-    segment_ids: SizesResult[Array],
+    data: ArrayLike,
+    segment_ids: SizesResult[ArrayLike],
     num_segments: Static = None,
     *,
     fill_mode: FillMode,
@@ -276,10 +276,10 @@ def _segment_max(operands: tuple[Any, Any], count: int, lowest: bool) -> Any:
 
 @operator(data_size=DataSize(rows_that_begin))
 def sparse_fill_empty_rows(
-    values: Array,
+    values: ArrayLike,
     dense_shape: Static,
-    indices: SizesResult[Array],
-    default_value: Array,
+    indices: SizesResult[ArrayLike],
+    default_value: ArrayLike,
     *,
     size: Static = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:

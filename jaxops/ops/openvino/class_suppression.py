@@ -17,7 +17,7 @@ from jaxops.ops.openvino.box_overlaps import overlap, survivors
 from jaxops.ops.openvino.suppression import index_type, resized
 from jaxops.shapes.arithmetic import all_agree
 from jaxops.signature import DataSize, ElementType, Static, Traits, operator
-from jaxops.static import Array, Tracer, jit_if_concrete
+from jaxops.static import ArrayLike, Tracer, jit_if_concrete
 
 TRAITS = Traits(precision="exact")
 SortResult = Literal["classid", "score", "none"]
@@ -38,8 +38,8 @@ class _Common(NamedTuple):
 
 @operator(data_size=DataSize(rows_that_are_counted))
 def matrix_nms(
-    boxes: Array,
-    scores: Array,
+    boxes: ArrayLike,
+    scores: ArrayLike,
     *,
     sort_result_type: SortResult = "none",
     sort_result_across_batch: bool = False,
@@ -84,9 +84,9 @@ def matrix_nms(
 
 @operator(data_size=DataSize(rows_that_are_counted))
 def multiclass_nms(
-    boxes: Array,
-    scores: Array,
-    roisnum: Array | None = None,
+    boxes: ArrayLike,
+    scores: ArrayLike,
+    roisnum: ArrayLike | None = None,
     *,
     sort_result_type: SortResult = "none",
     sort_result_across_batch: bool = False,

@@ -2,6 +2,7 @@
 
 __all__ = ["look_up"]
 
+import jax
 import numpy as np
 
 from jaxops.attributes import element_type
@@ -10,11 +11,11 @@ from jaxops.ops.tensor.casting import cast
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.signature import ElementType, operator
-from jaxops.static import Array, array
+from jaxops.static import ArrayLike, array
 
 
 @operator(kind="form")
-def look_up(codes: Array, table: Array, *, to: ElementType) -> Array:
+def look_up(codes: ArrayLike, table: ArrayLike, *, to: ElementType) -> jax.Array:
     """Returns the numbers of a table at these codes, the weights of a compressed layer.
 
     codes: any shape, integers in [0, T). table: (T,), numbers. to: element type of the result. In a loaded model it
@@ -25,7 +26,7 @@ def look_up(codes: Array, table: Array, *, to: ElementType) -> Array:
     >>> look_up(np.uint8([[2, 0]]), np.float32([-1, 0, 1]), to=np.float32).tolist()
     [[1.0, -1.0]]
     """
-    codes, table = array(codes), array(table)
-    require_integers("codes", codes)
-    must_fit("table", table.shape, ("T",))
-    return cast(gather(table, cast(codes, to=np.int32)), to=element_type("to", to))
+    indices, numbers = array(codes), array(table)
+    require_integers("codes", indices)
+    must_fit("table", numbers.shape, ("T",))
+    return cast(gather(numbers, cast(indices, to=np.int32)), to=element_type("to", to))

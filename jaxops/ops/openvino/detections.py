@@ -16,7 +16,7 @@ from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.ops.openvino.box_overlaps import below, compacted, ended, overlap, survivors
 from jaxops.shapes.arithmetic import agree, divided, must_fit
 from jaxops.signature import Traits
-from jaxops.static import Array, Dim, Ints, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Dim, Ints, Sizes, jit_if_concrete
 
 TRAITS = Traits(precision="exact")
 CodeType = Literal["caffe.PriorBoxParameter.CORNER", "caffe.PriorBoxParameter.CENTER_SIZE"]
@@ -39,11 +39,11 @@ class _How(NamedTuple):
 
 
 def detection_output(
-    box_logits: Array,
-    class_preds: Array,
-    proposals: Array,
-    aux_class_preds: Array | None = None,
-    aux_box_preds: Array | None = None,
+    box_logits: ArrayLike,
+    class_preds: ArrayLike,
+    proposals: ArrayLike,
+    aux_class_preds: ArrayLike | None = None,
+    aux_box_preds: ArrayLike | None = None,
     *,
     keep_top_k: Ints,
     nms_threshold: float,

@@ -25,14 +25,14 @@ from jaxops.ops.openvino.box_overlaps import below, compacted, inside, overlap, 
 from jaxops.ops.openvino.suppression import index_type, resized
 from jaxops.shapes.arithmetic import must_fit, smaller
 from jaxops.signature import DataSize, ElementType, ShapeOnly, Static, Traits, operator
-from jaxops.static import Array, Tracer, jit_if_concrete
+from jaxops.static import ArrayLike, Tracer, jit_if_concrete
 
 TRAITS = Traits(precision="exact")
 _MOST_LOG = float(np.float32(math.log(1000 / 16)))  # of a box's growth
 
 
 def experimental_detectron_prior_grid_generator(
-    priors: Array,
+    priors: ArrayLike,
     feature_map: ShapeOnly,
     im_data: ShapeOnly,
     *,
@@ -79,7 +79,7 @@ def experimental_detectron_prior_grid_generator(
     return assert_sizes(flat.reshape(sizes), sizes, boxes.dtype)
 
 
-def experimental_detectron_topk_rois(input_rois: Array, rois_probs: Array, *, max_rois: int = 0) -> jax.Array:
+def experimental_detectron_topk_rois(input_rois: ArrayLike, rois_probs: ArrayLike, *, max_rois: int = 0) -> jax.Array:
     """Returns the boxes of the highest scores.
 
     input_rois: (R, 4), rois_probs: (R,), floats of one dtype. Returns (max_rois, 4), same dtype, by falling score, and
@@ -105,10 +105,10 @@ def _best(boxes: Any, scores: Any, most: int) -> Any:
 
 
 def experimental_detectron_generate_proposals_single_image(
-    im_info: Array,
-    anchors: Array,
-    deltas: Array,
-    scores: Array,
+    im_info: ArrayLike,
+    anchors: ArrayLike,
+    deltas: ArrayLike,
+    scores: ArrayLike,
     *,
     min_size: float,
     nms_threshold: float,
@@ -179,10 +179,10 @@ def _of_one_image(operands: tuple[Any, ...], how: _How) -> tuple[Any, Any]:
 
 @operator(data_size=DataSize(rows_that_are_counted))
 def generate_proposals(
-    im_info: Array,
-    anchors: Array,
-    boxesdeltas: Array,
-    scores: Array,
+    im_info: ArrayLike,
+    anchors: ArrayLike,
+    boxesdeltas: ArrayLike,
+    scores: ArrayLike,
     *,
     min_size: float,
     nms_threshold: float,
@@ -293,10 +293,10 @@ def _thinned(boxes: Any, marks: Any, candidates: Any, how: _How) -> tuple[Any, A
 
 
 def experimental_detectron_detection_output(
-    rois: Array,
-    deltas: Array,
-    scores: Array,
-    im_info: Array,
+    rois: ArrayLike,
+    deltas: ArrayLike,
+    scores: ArrayLike,
+    im_info: ArrayLike,
     *,
     score_threshold: float,
     nms_threshold: float,

@@ -20,14 +20,14 @@ from jaxops.ops.quantization.straight_through_estimator import rounded
 from jaxops.shapes.arithmetic import must_agree
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.signature import ElementType, operator
-from jaxops.static import A, Array, jit_if_concrete
+from jaxops.static import A, ArrayLike, Operand, jit_if_concrete
 
 Float8 = Literal["f8e4m3", "f8e5m2"]
 _FLOAT8 = {"f8e4m3": jnp.float8_e4m3fn, "f8e5m2": jnp.float8_e5m2}
 
 
 def _fake_convert(
-    straight_through: bool, data: Array, scale: Array, shift: Array | None, *, destination_type: Float8
+    straight_through: bool, data: ArrayLike, scale: ArrayLike, shift: ArrayLike | None, *, destination_type: Float8
 ) -> jax.Array:
     """`fake_convert`. straight_through: whether a derivative treats rounding as the identity."""
     x, factor, offset = floats_of_one_type(data=data, scale=scale, shift=shift)
@@ -58,7 +58,7 @@ def _converted(operands: tuple[Any, Any, Any], kind: str, straight_through: bool
 
 @operator(precision="exact", straight_through=functools.partial(_fake_convert, True))
 def fake_convert(
-    data: Array, scale: Array, shift: Array | None = None, *, destination_type: Float8 = "f8e4m3"
+    data: ArrayLike, scale: ArrayLike, shift: ArrayLike | None = None, *, destination_type: Float8 = "f8e4m3"
 ) -> jax.Array:
     """Rounds data to the precision of 8-bit floats: (f8(data · scale - shift) + shift) / scale.
 
@@ -74,7 +74,7 @@ def fake_convert(
 
 
 @operator(kind="activation", precision="float32")
-def erf_inv(data: Array) -> jax.Array:
+def erf_inv(data: ArrayLike) -> jax.Array:
     """Computes the inverse of the error function: infinite at -1 and 1, NaN beyond.
 
     data: any sizes, floats. Returns an array like data.
@@ -93,7 +93,7 @@ def _erf_inv(x: Any) -> Any:
 
 
 @operator(kind="normalization", precision="float32")
-def grn(data: Array, *, bias: float) -> jax.Array:
+def grn(data: ArrayLike, *, bias: float) -> jax.Array:
     """Divides by the norm over the channels: x / sqrt(Σ x² + bias).
 
     data: (N, C, …), floats; the sum is over the second axis. Returns an array like data; 16-bit types are computed in
@@ -116,7 +116,7 @@ def _grn(x: Any, bias: float) -> Any:
 
 
 @operator(foldable=True, grows=True)
-def squared_difference(a: A, b: A) -> A:
+def squared_difference(a: Operand[A], b: Operand[A]) -> A:
     """(a - b)², element by element; the operands broadcast to each other.
 
     a, b: numbers of one dtype. Returns that dtype, of the common shape.
@@ -132,8 +132,8 @@ def squared_difference(a: A, b: A) -> A:
 
 @operator(kind="form")
 def convert_promote_types(
-    input_0: Array,
-    input_1: Array,
+    input_0: ArrayLike,
+    input_1: ArrayLike,
     *,
     promote_unsafe: bool = False,
     pytorch_scalar_promotion: bool = False,

@@ -23,12 +23,12 @@ from jaxops.kernels.xla_workarounds import rounded
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.arithmetic import divided, must_fit
 from jaxops.signature import Traits
-from jaxops.static import Array, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Sizes, jit_if_concrete
 
 TRAITS = Traits(precision="float32")
 
 
-def nv12_to_rgb(arg: Array, arg_uv: Array | None = None) -> jax.Array:
+def nv12_to_rgb(arg: ArrayLike, arg_uv: ArrayLike | None = None) -> jax.Array:
     """Converts an image from the format NV12 to RGB.
 
     arg: (N, H, W, 1), the brightness Y, and arg_uv: (N, H/2, W/2, 2), the colors U and V; or one plane (N, 3·H/2, W,
@@ -44,7 +44,7 @@ def nv12_to_rgb(arg: Array, arg_uv: Array | None = None) -> jax.Array:
     return _of_nv12(arg, arg_uv)
 
 
-def nv12_to_bgr(arg: Array, arg_uv: Array | None = None) -> jax.Array:
+def nv12_to_bgr(arg: ArrayLike, arg_uv: ArrayLike | None = None) -> jax.Array:
     """Converts an image from the format NV12 to BGR; see `nv12_to_rgb`.
 
     Raises ShapeError, DTypeError. Source: OpenVINO NV12toBGR-8.
@@ -55,7 +55,7 @@ def nv12_to_bgr(arg: Array, arg_uv: Array | None = None) -> jax.Array:
     return lax.rev(_of_nv12(arg, arg_uv), (3,))
 
 
-def i420_to_rgb(arg: Array, arg_u: Array | None = None, arg_v: Array | None = None) -> jax.Array:
+def i420_to_rgb(arg: ArrayLike, arg_u: ArrayLike | None = None, arg_v: ArrayLike | None = None) -> jax.Array:
     """Converts an image from the format I420 to RGB.
 
     arg: (N, H, W, 1), the brightness Y, arg_u and arg_v: (N, H/2, W/2, 1), the colors; or one plane (N, 3·H/2, W, 1),
@@ -68,7 +68,7 @@ def i420_to_rgb(arg: Array, arg_u: Array | None = None, arg_v: Array | None = No
     return _of_i420(arg, arg_u, arg_v)
 
 
-def i420_to_bgr(arg: Array, arg_u: Array | None = None, arg_v: Array | None = None) -> jax.Array:
+def i420_to_bgr(arg: ArrayLike, arg_u: ArrayLike | None = None, arg_v: ArrayLike | None = None) -> jax.Array:
     """Converts an image from the format I420 to BGR; see `i420_to_rgb`.
 
     Raises ShapeError, DTypeError, SignatureError. Source: OpenVINO I420toBGR-8.
@@ -79,7 +79,7 @@ def i420_to_bgr(arg: Array, arg_u: Array | None = None, arg_v: Array | None = No
     return lax.rev(_of_i420(arg, arg_u, arg_v), (3,))
 
 
-def rgb_to_nv12(arg: Array, *, single_plane: bool = True) -> Any:
+def rgb_to_nv12(arg: ArrayLike, *, single_plane: bool = True) -> Any:
     """Converts an image from RGB to the format NV12.
 
     arg: (N, H, W, 3), uint8 or floats in [0, 255]; H and W are even. Returns one plane (N, 3·H/2, W, 1), same dtype, in
@@ -95,7 +95,7 @@ def rgb_to_nv12(arg: Array, *, single_plane: bool = True) -> Any:
     return _nv12(arg, single_plane, False)
 
 
-def bgr_to_nv12(arg: Array, *, single_plane: bool = True) -> Any:
+def bgr_to_nv12(arg: ArrayLike, *, single_plane: bool = True) -> Any:
     """Converts an image from BGR to the format NV12; see `rgb_to_nv12`.
 
     Raises ShapeError, DTypeError. Source: OpenVINO BGRtoNV12-17.

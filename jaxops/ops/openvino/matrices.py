@@ -17,11 +17,11 @@ from jaxops.ops.common.elementwise import require
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.signature import Weight, operator
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import ArrayLike, jit_if_concrete
 
 
 @operator(kind="linear")
-def grouped_matmul(mat_a: Array, mat_b: Weight[Array], offsets: Array | None = None) -> jax.Array:
+def grouped_matmul(mat_a: ArrayLike, mat_b: Weight[ArrayLike], offsets: ArrayLike | None = None) -> jax.Array:
     """Multiplies each group of rows, such as the tokens of an expert, by the transposed matrix of the group.
 
     mat_a: (T, K), mat_b: (G, N, K), real numbers of one dtype. offsets: (G,), integers, ascending: where each group
@@ -77,7 +77,7 @@ def _product(a: Any, b: Any, axes: Any) -> Any:
 
 
 @operator(precision="float32")
-def inverse(data: Array, *, adjoint: bool = False) -> jax.Array:
+def inverse(data: ArrayLike, *, adjoint: bool = False) -> jax.Array:
     """Returns the inverses of square matrices.
 
     data: (…, n, n), floats. Returns an array like data; 16-bit types are computed in float32. adjoint: True for the

@@ -26,13 +26,13 @@ from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.arithmetic import divided, must_fit
 from jaxops.shapes.tensor.slicing import slice_range
 from jaxops.signature import Static, Traits
-from jaxops.static import Array, Sizes, is_static, jit_if_concrete, known
+from jaxops.static import ArrayLike, Sizes, is_static, jit_if_concrete, known
 
 TRAITS = Traits(kind="movement")
 ReverseMode = Literal["index", "mask"]
 
 
-def space_to_batch(data: Array, block_shape: Static, pads_begin: Static, pads_end: Static) -> jax.Array:
+def space_to_batch(data: ArrayLike, block_shape: Static, pads_begin: Static, pads_end: Static) -> jax.Array:
     """Divides the axes into blocks, and moves the position inside a block to the batch axis.
 
     data: (N, d1, …), at least two axes, any dtype. block_shape, pads_begin, pads_end: static, one integer per axis: the
@@ -48,7 +48,7 @@ def space_to_batch(data: Array, block_shape: Static, pads_begin: Static, pads_en
     return widened(lambda arrays: _space_to_batch(arrays[0], block, begin, end), (x,))
 
 
-def batch_to_space(data: Array, block_shape: Static, crops_begin: Static, crops_end: Static) -> jax.Array:
+def batch_to_space(data: ArrayLike, block_shape: Static, crops_begin: Static, crops_end: Static) -> jax.Array:
     """Reverses `space_to_batch`: moves positions inside blocks from the batch to the axes, then crops these.
 
     data: (N, d1, …), at least two axes, any dtype. block_shape, crops_begin, crops_end: static, one integer per
@@ -110,7 +110,7 @@ def _batch_to_space(x: Any, block: Sizes, begin: Sizes, end: Sizes) -> Any:
     return assert_sizes(y, sizes, x.dtype)
 
 
-def shuffle_channels(data: Array, *, axis: int = 1, group: int = 1) -> jax.Array:
+def shuffle_channels(data: ArrayLike, *, axis: int = 1, group: int = 1) -> jax.Array:
     """Reads an axis as (group, size / group), and swaps the two.
 
     data: at least one axis, any dtype. Returns an array like data.
@@ -130,7 +130,7 @@ def shuffle_channels(data: Array, *, axis: int = 1, group: int = 1) -> jax.Array
     return assert_sizes(widened(swapped, (x,)), x.shape, x.dtype)
 
 
-def roll(data: Array, shift: Any, axes: Static) -> jax.Array:
+def roll(data: ArrayLike, shift: Any, axes: Static) -> jax.Array:
     """Moves elements along axes; those that leave at one end enter at the other.
 
     data: any dtype. shift: an integer for all axes, or one for each. axes: static, in [-n, n-1]; if an axis is named
@@ -170,7 +170,7 @@ def _rolled(x: Any, ways: dict[int, Any]) -> Any:
     return assert_sizes(y, x.shape, x.dtype)
 
 
-def reverse(data: Array, axis: Static, *, mode: ReverseMode) -> jax.Array:
+def reverse(data: ArrayLike, axis: Static, *, mode: ReverseMode) -> jax.Array:
     """Reverses the elements along axes.
 
     data: any dtype. axis: static; with mode 'index' the axes, in [-n, n-1]; with 'mask' one boolean per axis.
@@ -192,7 +192,7 @@ def reverse(data: Array, axis: Static, *, mode: ReverseMode) -> jax.Array:
 
 
 def slice_scatter(
-    data: Array, updates: Array, start: Static, stop: Static, step: Static, axes: Static = None
+    data: ArrayLike, updates: ArrayLike, start: Static, stop: Static, step: Static, axes: Static = None
 ) -> jax.Array:
     """Writes `updates` into a slice of `data`.
 
@@ -224,7 +224,7 @@ def slice_scatter(
     return assert_sizes(widened(written, (x, values)), x.shape, x.dtype)
 
 
-def gather_tree(step_ids: Array, parent_idx: Array, max_seq_len: Array, end_token: Array) -> jax.Array:
+def gather_tree(step_ids: ArrayLike, parent_idx: ArrayLike, max_seq_len: ArrayLike, end_token: ArrayLike) -> jax.Array:
     """Follows each beam of a search back from its end, and returns the tokens of each.
 
     step_ids: (T, N, B), the token of each step, sample and beam; parent_idx: (T, N, B), the beam that each continues.

@@ -16,7 +16,7 @@ from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.ops.openvino.box_overlaps import below, compacted, ended, inside, overlap, survivors
 from jaxops.shapes.arithmetic import must_fit, smaller
 from jaxops.signature import Traits
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import ArrayLike, jit_if_concrete
 
 TRAITS = Traits(precision="exact")
 Framework = Literal["", "tensorflow"]
@@ -36,9 +36,9 @@ class _How(NamedTuple):
 
 
 def proposal(
-    class_probs: Array,
-    bbox_deltas: Array,
-    image_shape: Array,
+    class_probs: ArrayLike,
+    bbox_deltas: ArrayLike,
+    image_shape: ArrayLike,
     *,
     base_size: int,
     pre_nms_topn: int,

@@ -24,7 +24,7 @@ from jaxops.ops.common.randomness import mersenne_twister, random_key
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.openvino.suppression import index_type
 from jaxops.signature import ElementType, Static, Traits
-from jaxops.static import Array, Dim, Sizes, array, is_static, is_symbolic, jit_if_concrete, tracing
+from jaxops.static import ArrayLike, Dim, Sizes, array, is_static, is_symbolic, jit_if_concrete, tracing
 
 TRAITS = Traits(precision="exact")
 Alignment = Literal["tensorflow", "pytorch"]
@@ -35,8 +35,8 @@ _WORD = 0xFFFFFFFF
 
 def random_uniform(
     shape: Static,
-    min_val: Array,
-    max_val: Array,
+    min_val: ArrayLike,
+    max_val: ArrayLike,
     *,
     output_type: ElementType,
     global_seed: int = 0,
@@ -78,7 +78,7 @@ def random_uniform(
 
 
 def multinomial(
-    probs: Array,
+    probs: ArrayLike,
     num_samples: Static,
     *,
     convert_type: ElementType,

@@ -18,7 +18,7 @@ from jaxops.ops.nn.region_pooling import max_roi_pool
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.signature import Traits
-from jaxops.static import Array, Ints, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Ints, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="pooling")
 Method = Literal["max", "bilinear"]
@@ -27,8 +27,8 @@ DeformableMode = Literal["bilinear_deformable"]
 
 
 def roi_pooling(
-    input: Array,
-    coords: Array,
+    input: ArrayLike,
+    coords: ArrayLike,
     *,
     spatial_scale: float,
     pooled_h: int = 0,
@@ -63,8 +63,8 @@ def roi_pooling(
 
 
 def psroi_pooling(
-    input: Array,
-    coords: Array,
+    input: ArrayLike,
+    coords: ArrayLike,
     *,
     output_dim: int,
     spatial_scale: float,
@@ -99,9 +99,9 @@ def psroi_pooling(
 
 
 def deformable_psroi_pooling(
-    feature_maps: Array,
-    coords: Array,
-    offsets: Array | None = None,
+    feature_maps: ArrayLike,
+    coords: ArrayLike,
+    offsets: ArrayLike | None = None,
     *,
     output_dim: int,
     spatial_scale: float,

@@ -16,13 +16,13 @@ from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.openvino.suppression import index_type
 from jaxops.shapes.arithmetic import all_agree, must_fit
 from jaxops.signature import ElementType, Traits
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import ArrayLike, jit_if_concrete
 
 TRAITS = Traits(precision="exact", differentiable=False)
 
 
 def bucketize(
-    data: Array, buckets: Array, *, output_type: ElementType = "int64", with_right_bound: bool = True
+    data: ArrayLike, buckets: ArrayLike, *, output_type: ElementType = "int64", with_right_bound: bool = True
 ) -> jax.Array:
     """Returns the bucket of each element, which is the number of boundaries before it.
 
@@ -42,7 +42,7 @@ def bucketize(
 
 
 def search_sorted(
-    sorted_sequence: Array, values: Array, *, right_mode: bool = False, output_type: ElementType = "int64"
+    sorted_sequence: ArrayLike, values: ArrayLike, *, right_mode: bool = False, output_type: ElementType = "int64"
 ) -> jax.Array:
     """Returns the index at which each value can be inserted into an ascending sequence.
 

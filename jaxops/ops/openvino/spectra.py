@@ -15,7 +15,7 @@ from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.signature import Static, Traits
-from jaxops.static import Array, Dim, jit_if_concrete
+from jaxops.static import ArrayLike, Dim, jit_if_concrete
 
 TRAITS = Traits(precision="exact")
 
@@ -29,8 +29,8 @@ class _How(NamedTuple):
 
 
 def istft(
-    data: Array,
-    window: Array,
+    data: ArrayLike,
+    window: ArrayLike,
     frame_size: Static,
     frame_step: Static,
     signal_length: Static = None,

@@ -19,7 +19,7 @@ from jaxops.ops.object_detection.suppression import one_number
 from jaxops.ops.openvino.rotated_boxes import rotated_overlaps
 from jaxops.shapes.arithmetic import all_agree
 from jaxops.signature import DataSize, ElementType, Static, Traits, UpperBound, operator
-from jaxops.static import Array, Sizes, Tracer, jit_if_concrete
+from jaxops.static import ArrayLike, Sizes, Tracer, jit_if_concrete
 
 TRAITS = Traits(precision="exact")
 BoxEncoding = Literal["corner", "center"]
@@ -30,8 +30,8 @@ _DATA_SIZE = DataSize(rows_that_are_counted, lambda inputs, attributes: inputs[1
 
 @operator(data_size=_DATA_SIZE)
 def non_max_suppression(
-    boxes: Array,
-    scores: Array,
+    boxes: ArrayLike,
+    scores: ArrayLike,
     max_output_boxes_per_class: UpperBound[Any] = None,
     iou_threshold: Any = None,
     score_threshold: Any = None,
@@ -70,8 +70,8 @@ def non_max_suppression(
 
 @operator(data_size=_DATA_SIZE)
 def nms_rotated(
-    boxes: Array,
-    scores: Array,
+    boxes: ArrayLike,
+    scores: ArrayLike,
     max_output_boxes_per_class: UpperBound[Any],
     iou_threshold: Any,
     score_threshold: Any,

@@ -15,12 +15,12 @@ from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.openvino.suppression import index_type
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.signature import ElementType, Traits, operator
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import ArrayLike, jit_if_concrete
 
 TRAITS = Traits(precision="exact", differentiable=False)
 
 
-def ctc_greedy_decoder(data: Array, sequence_mask: Array, *, ctc_merge_repeated: bool = True) -> jax.Array:
+def ctc_greedy_decoder(data: ArrayLike, sequence_mask: ArrayLike, *, ctc_merge_repeated: bool = True) -> jax.Array:
     """Returns the likeliest class of each step, without blanks and repetitions.
 
     data: (T, N, C), floats, the last class is the blank. sequence_mask: (T, N), same dtype: 0 from the end of a
@@ -39,9 +39,9 @@ def ctc_greedy_decoder(data: Array, sequence_mask: Array, *, ctc_merge_repeated:
 
 
 def ctc_greedy_decoder_seq_len(
-    data: Array,
-    sequence_length: Array,
-    blank_index: Array | None = None,
+    data: ArrayLike,
+    sequence_length: ArrayLike,
+    blank_index: ArrayLike | None = None,
     *,
     merge_repeated: bool = True,
     classes_index_type: ElementType = "int32",
@@ -110,11 +110,11 @@ def _by_length(operands: tuple[Any, ...], merged: bool) -> tuple[Any, Any]:
 
 @operator(differentiable=True)
 def ctc_loss(
-    logits: Array,
-    logit_length: Array,
-    labels: Array,
-    label_length: Array,
-    blank_index: Array | None = None,
+    logits: ArrayLike,
+    logit_length: ArrayLike,
+    labels: ArrayLike,
+    label_length: ArrayLike,
+    blank_index: ArrayLike | None = None,
     *,
     preprocess_collapse_repeated: bool = False,
     ctc_merge_repeated: bool = True,

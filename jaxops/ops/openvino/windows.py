@@ -19,7 +19,7 @@ from jaxops.ops.nn.deformable_convolution import deform_conv
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.nn.windows import Options, Windows, sliding
 from jaxops.signature import Traits, Weight, operator
-from jaxops.static import Array, Ints, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Ints, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="convolution")
 AutoPad = Literal["explicit", "same_upper", "same_lower", "valid"]
@@ -28,10 +28,10 @@ Popcount = Literal["xnor-popcount"]
 
 
 def deformable_convolution(
-    data: Array,
-    offsets: Array,
-    filters: Weight[Array],
-    mask: Array | None = None,
+    data: ArrayLike,
+    offsets: ArrayLike,
+    filters: Weight[ArrayLike],
+    mask: ArrayLike | None = None,
     *,
     strides: Ints,
     pads_begin: Ints,
@@ -77,8 +77,8 @@ def deformable_convolution(
 
 
 def binary_convolution(
-    data: Array,
-    filters: Array,
+    data: ArrayLike,
+    filters: ArrayLike,
     *,
     strides: Ints,
     pads_begin: Ints,
@@ -126,7 +126,7 @@ def _binary_convolution(operands: tuple[Any, Any], windows: Windows, pad_value: 
 
 
 @operator(kind="movement")
-def extract_image_patches(data: Array, *, sizes: Ints, strides: Ints, rates: Ints, auto_pad: SamePad) -> jax.Array:
+def extract_image_patches(data: ArrayLike, *, sizes: Ints, strides: Ints, rates: Ints, auto_pad: SamePad) -> jax.Array:
     """Returns the elements of each window of an image along the axis of channels.
 
     data: (N, C, H, W), any dtype. sizes, strides, rates: the sizes of windows, the steps between windows, and the

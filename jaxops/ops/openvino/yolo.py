@@ -15,12 +15,12 @@ from jaxops.errors import ArgumentError
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.arithmetic import divided, must_fit
 from jaxops.signature import operator
-from jaxops.static import Array, Ints, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Ints, Sizes, jit_if_concrete
 
 
 @operator(precision="float32")
 def region_yolo(
-    data: Array,
+    data: ArrayLike,
     *,
     axis: int,
     end_axis: int,
@@ -72,7 +72,7 @@ def _region_yolo(x: jax.Array, number: int, coords: int, classes: int, normalize
 
 
 @operator(kind="movement")
-def reorg_yolo(data: Array, *, stride: int) -> jax.Array:
+def reorg_yolo(data: ArrayLike, *, stride: int) -> jax.Array:
     """Moves pixels to channels in the order of Darknet's layer, which differs from that of `space_to_depth`.
 
     data: (N, C, H, W), any dtype; C is a multiple of stride², H and W are multiples of stride. Returns

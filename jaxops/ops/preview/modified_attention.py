@@ -17,7 +17,7 @@ from jaxops.ops.math.softmax_like import softmax
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.nn import dot_product_attention as sizes_of
 from jaxops.signature import ElementType, Subgraph, Traits
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import ArrayLike, jit_if_concrete
 
 TRAITS = Traits(kind="attention")
 
@@ -25,9 +25,9 @@ Modifier: TypeAlias = Annotated[Callable[[Any], Sequence[Any]], Subgraph(modifie
 
 
 def flex_attention(
-    q: Array,
-    k: Array,
-    v: Array,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
     prob_mod: Modifier | None = None,
     scale: float | None = None,
@@ -48,15 +48,17 @@ def flex_attention(
     >>> flex_attention(ones, ones, ones, prob_mod=lambda p: [2 * p])[0, 0, 0].tolist()
     [2.0, 2.0, 2.0, 2.0]
     """
-    q, k, v = floats_of_one_type(q=q, k=k, v=v)
-    for name, x in (("q", q), ("k", k), ("v", v)):
+    queries, keys, values = floats_of_one_type(q=q, k=k, v=v)
+    for name, x in (("q", queries), ("k", keys), ("v", values)):
         must_fit(name, x.shape, ("batch", "heads", "sequence", "head_size"))
-    sizes_of.scores(q.shape, k.shape, v.shape)
-    chosen = (np.float64 if q.dtype == np.float64 else np.float32) if softmax_precision is None else softmax_precision
+    sizes_of.scores(queries.shape, keys.shape, values.shape)
+    chosen = (
+        (np.float64 if queries.dtype == np.float64 else np.float32) if softmax_precision is None else softmax_precision
+    )
     dtype = float_type("softmax_precision", chosen)
-    factor = inverse_root(q.shape[3]) if scale is None else float(scale)
-    scores = _modified("score_mod", score_mod, _scores((q, k), factor, dtype))
-    return _output((_modified("prob_mod", prob_mod, softmax(scores)), v))
+    factor = inverse_root(queries.shape[3]) if scale is None else float(scale)
+    scores = _modified("score_mod", score_mod, _scores((queries, keys), factor, dtype))
+    return _output((_modified("prob_mod", prob_mod, softmax(scores)), values))
 
 
 @jit_if_concrete

@@ -28,15 +28,15 @@ from jaxops.ops.common.quantized_numbers import (
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.quantization.linear_quantization import Layout, layout, per_tensor, same_layout
 from jaxops.signature import ElementType, Traits, operator
-from jaxops.static import Array, Sizes, is_static, jit_if_concrete
+from jaxops.static import ArrayLike, Sizes, is_static, jit_if_concrete
 
 TRAITS = Traits(precision="exact")
 
 
 def quantize_linear(
-    x: Array,
-    y_scale: Array,
-    y_zero_point: Array | None = None,
+    x: ArrayLike,
+    y_scale: ArrayLike,
+    y_zero_point: ArrayLike | None = None,
     *,
     axis: int = 1,
     saturate: int = 1,
@@ -142,9 +142,9 @@ def spread(x: jax.Array, pattern: Layout, sizes: Sizes) -> jax.Array:
 
 @operator(kind="form")
 def dequantize_linear(
-    x: Array,
-    x_scale: Array,
-    x_zero_point: Array | None = None,
+    x: ArrayLike,
+    x_scale: ArrayLike,
+    x_zero_point: ArrayLike | None = None,
     *,
     axis: int = 1,
     block_size: int = 0,
@@ -195,7 +195,7 @@ def _dequantize(operands: tuple[jax.Array, ...], axis: int, block_size: int, tar
     return assert_sizes(y, x.shape, target)
 
 
-def dynamic_quantize_linear(x: Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def dynamic_quantize_linear(x: ArrayLike) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Quantizes to uint8, with a scale and zero point computed from the data so that the range covers all data and 0.
 
     x: any shape, float32. Returns: y, uint8 of the shape of x; y_scale, a float32 scalar, the range / 255;

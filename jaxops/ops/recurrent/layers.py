@@ -16,18 +16,18 @@ from jaxops.kernels.stored_values import stored_gate
 from jaxops.ops.recurrent.gate_activations import resolve
 from jaxops.ops.recurrent.recurrence import Cell, Direction, State, Step, Weights, directions, layer
 from jaxops.signature import Bias, Traits, Weight
-from jaxops.static import Array
+from jaxops.static import ArrayLike
 
 TRAITS = Traits(kind="recurrent")
 
 
 def rnn(
-    x: Array,
-    w: Weight[Array],
-    r: Weight[Array],
-    b: Bias[Array] | None = None,
-    sequence_lens: Array | None = None,
-    initial_h: Array | None = None,
+    x: ArrayLike,
+    w: Weight[ArrayLike],
+    r: Weight[ArrayLike],
+    b: Bias[ArrayLike] | None = None,
+    sequence_lens: ArrayLike | None = None,
+    initial_h: ArrayLike | None = None,
     *,
     activation_alpha: Sequence[float] | None = None,
     activation_beta: Sequence[float] | None = None,
@@ -79,12 +79,12 @@ def _rnn_step(weights: Weights, functions: tuple[Callable[[Any], Any], ...], var
 
 
 def gru(
-    x: Array,
-    w: Weight[Array],
-    r: Weight[Array],
-    b: Bias[Array] | None = None,
-    sequence_lens: Array | None = None,
-    initial_h: Array | None = None,
+    x: ArrayLike,
+    w: Weight[ArrayLike],
+    r: Weight[ArrayLike],
+    b: Bias[ArrayLike] | None = None,
+    sequence_lens: ArrayLike | None = None,
+    initial_h: ArrayLike | None = None,
     *,
     activation_alpha: Sequence[float] | None = None,
     activation_beta: Sequence[float] | None = None,
@@ -139,14 +139,14 @@ def _gru_step(weights: Weights, functions: tuple[Callable[[Any], Any], ...], lin
 
 
 def lstm(
-    x: Array,
-    w: Weight[Array],
-    r: Weight[Array],
-    b: Bias[Array] | None = None,
-    sequence_lens: Array | None = None,
-    initial_h: Array | None = None,
-    initial_c: Array | None = None,
-    p: Weight[Array] | None = None,
+    x: ArrayLike,
+    w: Weight[ArrayLike],
+    r: Weight[ArrayLike],
+    b: Bias[ArrayLike] | None = None,
+    sequence_lens: ArrayLike | None = None,
+    initial_h: ArrayLike | None = None,
+    initial_c: ArrayLike | None = None,
+    p: Weight[ArrayLike] | None = None,
     *,
     activation_alpha: Sequence[float] | None = None,
     activation_beta: Sequence[float] | None = None,

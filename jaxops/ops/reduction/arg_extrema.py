@@ -14,12 +14,12 @@ from jaxops.ops.common.elementwise import one_of_kind, traced_if_symbolic
 from jaxops.ops.tensor.inspection import dims
 from jaxops.shapes.arithmetic import at_least
 from jaxops.signature import Traits
-from jaxops.static import A, Array, jit_if_concrete
+from jaxops.static import A, Array, ArrayLike, Operand, jit_if_concrete
 
 TRAITS = Traits(foldable=True)
 
 
-def arg_max(data: A, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> A:
+def arg_max(data: Operand[A], *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> A:
     """The index of the largest element along an axis; NaN counts as the largest.
 
     data: at least one axis, numbers. Returns int64; the axis has size 1, or is dropped with keepdims=0.
@@ -33,7 +33,7 @@ def arg_max(data: A, *, axis: int = 0, keepdims: int = 1, select_last_index: int
     return _arg(data, axis, keepdims, select_last_index, largest=True)
 
 
-def arg_min(data: A, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> A:
+def arg_min(data: Operand[A], *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> A:
     """The index of the smallest element along an axis; NaN counts as the smallest.
 
     data: at least one axis, numbers. Returns int64; the axis has size 1, or is dropped with keepdims=0.
@@ -47,8 +47,8 @@ def arg_min(data: A, *, axis: int = 0, keepdims: int = 1, select_last_index: int
     return _arg(data, axis, keepdims, select_last_index, largest=False)
 
 
-def _arg(data: Array, axis: int, keepdims: int, last: int, *, largest: bool) -> Any:
-    (data,) = traced_if_symbolic(one_of_kind("real numbers", data))
+def _arg(operand: ArrayLike, axis: int, keepdims: int, last: int, *, largest: bool) -> Any:
+    (data,) = traced_if_symbolic(one_of_kind("real numbers", operand))
     resolved = resolve_axis(axis, data.ndim)
     if not at_least(f"axis {resolved} of {shape_text(data.shape)} may be empty", data.shape[resolved], 1):
         raise ArgumentError(f"axis {resolved} has size 0; it must have at least one element")

@@ -38,7 +38,7 @@ from jaxops.ops.math.exponentials import log
 from jaxops.ops.tensor.inspection import dims
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.signature import StaticInts, Traits, operator
-from jaxops.static import A, Array, is_symbolic, jit_if_concrete
+from jaxops.static import A, Array, Operand, is_symbolic, jit_if_concrete
 
 TRAITS = Traits(foldable=True, precision="float32", grows=True)
 
@@ -219,7 +219,7 @@ _NO_SIZES = {_norm2, _log_total, _log_total_exp}
 
 @operator(precision="narrow")
 @sums_equal
-def reduce_sum(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
+def reduce_sum(data: Operand[A], axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The sum along axes; 0 over no elements.
 
     data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
@@ -236,7 +236,7 @@ def reduce_sum(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with
 
 
 @equal_in
-def reduce_mean(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
+def reduce_mean(data: Operand[A], axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The mean along axes; truncated for integers.
 
     data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
@@ -253,7 +253,7 @@ def reduce_mean(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_wit
 
 
 @operator(precision="narrow")
-def reduce_prod(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
+def reduce_prod(data: Operand[A], axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The product along axes; 1 over no elements.
 
     data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
@@ -271,7 +271,7 @@ def reduce_prod(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_wit
 
 @operator(precision="narrow", grows=False)
 @equal_in
-def reduce_max(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
+def reduce_max(data: Operand[A], axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The maximum along axes; NaN if one is NaN, -inf or the smallest integer over no elements.
 
     data: any shape, numbers or booleans (False < True). Returns the same dtype; reduced axes have size 1, or are
@@ -290,7 +290,7 @@ def reduce_max(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with
 
 @operator(precision="narrow", grows=False)
 @equal_in
-def reduce_min(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
+def reduce_min(data: Operand[A], axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The minimum along axes; NaN if one is NaN, inf or the largest integer over no elements.
 
     data: any shape, numbers or booleans (False < True). Returns the same dtype; reduced axes have size 1, or are
@@ -307,7 +307,7 @@ def reduce_min(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with
     return _reduced(data, axes, keepdims, noop_with_empty_axes, _smallest)
 
 
-def reduce_l1(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
+def reduce_l1(data: Operand[A], axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The sum of the absolute values along axes.
 
     data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
@@ -323,7 +323,7 @@ def reduce_l1(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_
     return _reduced(data, axes, keepdims, noop_with_empty_axes, _norm1)
 
 
-def reduce_l2(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
+def reduce_l2(data: Operand[A], axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The square root of the sum of squares along axes; truncated for integers. Where it is 0, so is its gradient.
 
     data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
@@ -339,7 +339,7 @@ def reduce_l2(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_
     return _reduced(data, axes, keepdims, noop_with_empty_axes, _norm2)
 
 
-def reduce_log_sum(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
+def reduce_log_sum(data: Operand[A], axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The logarithm of the sum along axes; truncated for integers.
 
     data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
@@ -355,7 +355,9 @@ def reduce_log_sum(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_
     return _reduced(data, axes, keepdims, noop_with_empty_axes, _log_total, True)
 
 
-def reduce_log_sum_exp(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
+def reduce_log_sum_exp(
+    data: Operand[A], axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+) -> A:
     """The logarithm of the sum of exponentials along axes, without overflow; truncated for integers.
 
     data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
@@ -371,7 +373,9 @@ def reduce_log_sum_exp(data: A, axes: StaticInts = None, *, keepdims: int = 1, n
     return _reduced(data, axes, keepdims, noop_with_empty_axes, _log_total_exp, True)
 
 
-def reduce_sum_square(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
+def reduce_sum_square(
+    data: Operand[A], axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+) -> A:
     """The sum of squares along axes.
 
     data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.

@@ -32,12 +32,12 @@ from jaxops.ops.tensor.reshaping import squeeze, unsqueeze
 from jaxops.ops.tensor.splitting import split as split_into
 from jaxops.shapes.arithmetic import agree, greater_or_equal
 from jaxops.signature import ElementType, ShapeOnly, Static, Subgraph, Traits, operator
-from jaxops.static import Array, Dim, FromSizes, Tracer, array, is_symbolic, known
+from jaxops.static import A, ArrayLike, Dim, FromSizes, Operand, Tracer, array, is_symbolic, known
 
 TRAITS = Traits(foldable=True)
 
 
-def _items(value: Any) -> list[Array]:
+def _items(value: Any) -> list[Any]:
     if isinstance(value, SplitSequence | GrowingSequence):
         raise value.problem()
     if not isinstance(value, list | tuple):
@@ -45,7 +45,7 @@ def _items(value: Any) -> list[Array]:
     return [array(item) for item in value]
 
 
-def _one_type(items: list[Array]) -> list[Array]:
+def _one_type(items: list[Any]) -> list[Any]:
     """The items, after a check of their element types; while x64 is off, static int64 may join traced int32."""
     traced = any(isinstance(item, jax.Array) for item in items)
     names = {canonical(name).name if traced and name != "string" else name for name in map(type_name, items)}
@@ -65,7 +65,7 @@ def _place(position: Any, count: int, *, end: bool = False) -> int:
     return index + count if index < 0 else index
 
 
-def sequence_construct(inputs: Sequence[Array]) -> list[Array]:
+def sequence_construct(inputs: Sequence[Operand[A]]) -> list[A]:
     """A sequence of the given arrays.
 
     inputs: at least one array, of one dtype; their shapes may differ. Returns a list.
@@ -80,7 +80,7 @@ def sequence_construct(inputs: Sequence[Array]) -> list[Array]:
     return _one_type([array(item) for item in inputs])
 
 
-def sequence_empty(*, dtype: ElementType = np.float32) -> list[Array]:
+def sequence_empty(*, dtype: ElementType = np.float32) -> list[A]:
     """An empty sequence. dtype: the element type of later arrays; it is checked, but an empty list does not record it.
 
     Raises DTypeError for anything but an element type.
@@ -93,7 +93,7 @@ def sequence_empty(*, dtype: ElementType = np.float32) -> list[Array]:
     return []
 
 
-def sequence_at(input_sequence: Sequence[Array], position: Static) -> Array:
+def sequence_at(input_sequence: Sequence[Operand[A]], position: Static) -> A:
     """The array at a position of a sequence.
 
     input_sequence: n arrays. position: static, in [-n, n-1]. In a sequence of a symbolic number of arrays it may be
@@ -113,7 +113,7 @@ def sequence_at(input_sequence: Sequence[Array], position: Static) -> Array:
     return items[_place(position, len(items))]
 
 
-def sequence_insert(input_sequence: Sequence[Array], tensor: Array, position: Static = None) -> Any:
+def sequence_insert(input_sequence: Sequence[Operand[A]], tensor: Operand[A], position: Static = None) -> Any:
     """The sequence with `tensor` inserted before the item at `position`; None appends it.
 
     input_sequence: n arrays. position: static, in [-n, n]. Returns a new list.
@@ -130,7 +130,7 @@ def sequence_insert(input_sequence: Sequence[Array], tensor: Array, position: St
     return _one_type([*items[:index], array(tensor), *items[index:]])
 
 
-def sequence_erase(input_sequence: Sequence[Array], position: Static = None) -> list[Array]:
+def sequence_erase(input_sequence: Sequence[Operand[A]], position: Static = None) -> list[A]:
     """The sequence without the item at a position.
 
     input_sequence: n arrays. position: static, in [-n, n-1]; None removes the last one. Returns a new list.
@@ -159,7 +159,7 @@ def sequence_length(input_sequence: ShapeOnly) -> np.ndarray:
     return dims(len(_items(input_sequence)))
 
 
-def split_to_sequence(input: Array, split: Static = None, *, axis: int = 0, keepdims: int = 1) -> Any:
+def split_to_sequence(input: Operand[A], split: Static = None, *, axis: int = 0, keepdims: int = 1) -> Any:
     """Splits `input` along `axis` into a sequence: a list, or a `SplitSequence` if symbolic sizes decide its length.
 
     input: n axes, any dtype. axis: static, in [-n, n-1].
@@ -203,7 +203,7 @@ def _one_length(split: Any, size: Dim) -> Any:
     return np.array(lengths, object if is_symbolic(lengths) else np.int64)
 
 
-def concat_from_sequence(input_sequence: Sequence[Array], *, axis: int, new_axis: int = 0) -> Array:
+def concat_from_sequence(input_sequence: Sequence[Operand[A]], *, axis: int, new_axis: int = 0) -> A:
     """Joins the arrays of a sequence along `axis`, or along a new axis with `new_axis`.
 
     input_sequence: at least one array of n axes, of one dtype; their sizes may differ on `axis` only.
@@ -231,7 +231,7 @@ Body: TypeAlias = Annotated[Callable[..., Sequence[Any]], Subgraph(first=0)]
 
 @operator(foldable=False)
 def sequence_map(
-    input_sequence: Sequence[Array],
+    input_sequence: Sequence[ArrayLike],
     additional_inputs: Sequence[Any] = (),
     *,
     body: Body,

@@ -71,7 +71,7 @@ def mapped(
     return tuple(SplitSequence(data, 1, 0, False) for data in stacked)
 
 
-def joined(pieces: SplitSequence, axis: int, new_axis: bool) -> jax.Array:
+def joined(pieces: SplitSequence, axis: int, new_axis: bool) -> Any:
     """The arrays joined along an axis, or along a new one."""
     if not new_axis and axis == pieces.axis and pieces.keepdims:
         return as_traced(pieces.data)

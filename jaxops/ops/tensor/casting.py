@@ -2,6 +2,7 @@
 
 __all__ = ["bit_cast", "cast", "cast_like"]
 
+import typing
 from typing import Any, Literal
 
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ from jaxops.ops.common.size_tracking import sizes_as, tracks_sizes
 from jaxops.ops.common.words import from_words, words_of
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.signature import ElementType, ShapeOnly, SizesKept, Traits, operator
-from jaxops.static import A, Array, array, is_symbolic, jit_if_concrete, known
+from jaxops.static import A, Array, Operand, array, is_symbolic, jit_if_concrete, known
 
 TRAITS = Traits(kind="form", foldable=True)
 
@@ -44,7 +45,7 @@ def _gains_digits(operands: Any, result: np.dtype | None, attributes: Any) -> bo
 @operator(grows=_gains_digits)
 @tracks_sizes
 @maps_strings
-def cast(input: SizesKept[A], *, to: ElementType, saturate: int = 1, round_mode: RoundMode = "up") -> A:
+def cast(input: SizesKept[Operand[A]], *, to: ElementType, saturate: int = 1, round_mode: RoundMode = "up") -> A:
     """Converts the elements of `input` to another type.
 
     input: any shape and dtype; strings are static. to: static, the new dtype; `str` for strings. Returns the same
@@ -67,7 +68,7 @@ def cast(input: SizesKept[A], *, to: ElementType, saturate: int = 1, round_mode:
     one_of("round_mode", round_mode, RoundMode)
     overflow, target = flag("saturate", saturate), element_type("to", to)
     if target.kind in "USTO" and isinstance(input, ChosenStrings):
-        return input
+        return typing.cast(Any, input)
     data = array(input)
     if is_symbolic(data):
         if jnp.issubdtype(target, jnp.integer) and jnp.iinfo(target).bits >= 32:
@@ -100,7 +101,7 @@ def cast(input: SizesKept[A], *, to: ElementType, saturate: int = 1, round_mode:
 
 
 @operator(grows=_gains_digits)
-def cast_like(input: A, target_type: ShapeOnly, *, saturate: int = 1, round_mode: RoundMode = "up") -> A:
+def cast_like(input: Operand[A], target_type: ShapeOnly, *, saturate: int = 1, round_mode: RoundMode = "up") -> A:
     """Converts the elements of `input` to the type of `target_type`.
 
     input: any shape and dtype; strings are static. target_type: an array of any shape; only its dtype is looked at.
@@ -116,7 +117,7 @@ def cast_like(input: A, target_type: ShapeOnly, *, saturate: int = 1, round_mode
 
 
 @operator(kind="", differentiable=False)
-def bit_cast(input: A, *, to: ElementType) -> A:
+def bit_cast(input: Operand[A], *, to: ElementType) -> A:
     """The bits of each element, read as a number of another type.
 
     input: any shape and dtype but strings; a boolean is a byte that is 0 or 1, and any other byte is True. to: static,

@@ -6,7 +6,7 @@ unsigned type, True): see `jaxops.ops.common.indices`.
 
 __all__ = ["gather", "gather_elements", "gather_nd"]
 
-from typing import Any
+from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,14 +22,14 @@ from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes.tensor import indexing as sizes_of
 from jaxops.signature import Traits, Weight
-from jaxops.static import A, Array, Sizes, array, beside, is_static, is_symbolic, jit_if_concrete, static_array
+from jaxops.static import A, Array, Operand, Sizes, array, beside, is_static, is_symbolic, jit_if_concrete, static_array
 
 TRAITS = Traits(kind="movement", foldable=True)
 
 
 @moves_strings(0)
 @tracks_sizes
-def gather(data: Weight[A], indices: A, *, axis: int = 0) -> A:
+def gather(data: Weight[Operand[A]], indices: Operand[A], *, axis: int = 0) -> A:
     """Picks entries of `data` along `axis`.
 
     data: (d0, …, dn-1), any dtype. indices: any shape, integers in [-d, d-1] of the axis; negative ones count
@@ -41,26 +41,26 @@ def gather(data: Weight[A], indices: A, *, axis: int = 0) -> A:
     >>> gather(jnp.arange(5.0), np.array([[0, -1]]))
     Array([[0., 4.]], dtype=float32)
     """
-    data = array(data)
-    positions = array(beside(data, "indices", indices))
+    values = array(data)
+    positions = array(beside(values, "indices", indices))
     bounded_operands((positions,))
     if not (jnp.issubdtype(positions.dtype, jnp.integer) or is_symbolic(positions)):
         raise DTypeError(f"`indices` must be integers, got {describe(positions)}")
-    along = resolve_axis(axis, data.ndim)
-    count = data.shape[along]
+    along = resolve_axis(axis, values.ndim)
+    count = values.shape[along]
     if isinstance(count, int) and count == 0 and positions.size:
-        raise BoundsError(f"axis {along} of {describe(data)} is empty, but `indices` is not")
+        raise BoundsError(f"axis {along} of {describe(values)} is empty, but `indices` is not")
     if is_static(positions) and not is_symbolic(positions) and not is_symbolic(count):
         # Narrow types may not hold the size.
         positions = positions if positions.dtype == np.uint64 else positions.astype(np.int64)
         bad = positions[(positions < -count) | (positions >= count)]
         if bad.size:
-            raise BoundsError(f"index {bad.flat[0]} is outside axis {along} of size {count} ({describe(data)})")
-        if is_static(data):
-            bounded_like(data.shape[:along] + positions.shape + data.shape[along + 1 :], data)
-            return static_array(np.asarray(np.take(data, positions, axis=along), data.dtype), data)
-        return _gather((data, as_traced(np.where(positions < 0, positions + count, positions))), along, True)
-    return _gather((as_traced(data), as_traced(positions)), along, False)
+            raise BoundsError(f"index {bad.flat[0]} is outside axis {along} of size {count} ({describe(values)})")
+        if is_static(values):
+            bounded_like(values.shape[:along] + positions.shape + values.shape[along + 1 :], values)
+            return cast(Any, static_array(np.asarray(np.take(values, positions, axis=along), values.dtype), values))
+        return _gather((values, as_traced(np.where(positions < 0, positions + count, positions))), along, True)
+    return _gather((as_traced(values), as_traced(positions)), along, False)
 
 
 @jit_if_concrete
@@ -85,7 +85,7 @@ def _gather(operands: tuple[Array, Array], axis: int, inside: bool) -> Array:
 
 
 @moves_strings(0)
-def gather_elements(data: A, indices: A, *, axis: int = 0) -> A:
+def gather_elements(data: Operand[A], indices: Operand[A], *, axis: int = 0) -> A:
     """Picks one element per index, at the index's own coordinates, except along `axis`, where it gives the position.
 
     data: n axes, any dtype. indices: n axes, integers in [-d, d-1] of the axis; on other axes at most the size of
@@ -98,17 +98,16 @@ def gather_elements(data: A, indices: A, *, axis: int = 0) -> A:
     array([[1, 1],
            [4, 3]])
     """
-    data = array(data)
-    indices = beside(data, "indices", indices)
-    along = resolve_axis(axis, data.ndim)
-    sizes_of.elements(data.shape, array(indices).shape, along)
-    sizes_of.check_inhabited("`data`", data.shape, (along,), array(indices).shape)
-    positions, inside = checked_indices(indices, data.shape[along])
-    if is_static(data) and inside:
-        return static_array(
-            np.take_along_axis(_same_length(data, positions.shape, along), np.asarray(positions), along), data
-        )
-    return _gather_elements((as_traced(data), as_traced(positions)), along, inside)
+    values = array(data)
+    indices = beside(values, "indices", indices)
+    along = resolve_axis(axis, values.ndim)
+    sizes_of.elements(values.shape, array(indices).shape, along)
+    sizes_of.check_inhabited("`data`", values.shape, (along,), array(indices).shape)
+    positions, inside = checked_indices(indices, values.shape[along])
+    if is_static(values) and inside:
+        cropped = _same_length(values, positions.shape, along)
+        return cast(Any, static_array(np.take_along_axis(cropped, np.asarray(positions), along), values))
+    return _gather_elements((as_traced(values), as_traced(positions)), along, inside)
 
 
 def _same_length(data: Any, sizes: Sizes, axis: int) -> Any:
@@ -143,7 +142,7 @@ def _gather_elements(operands: tuple[Any, Any], axis: int, inside: bool) -> Any:
 
 
 @moves_strings(0)
-def gather_nd(data: A, indices: A, *, batch_dims: int = 0) -> A:
+def gather_nd(data: Operand[A], indices: Operand[A], *, batch_dims: int = 0) -> A:
     """Picks elements or slices of `data` by tuples of indices.
 
     data: (b…, d1, …), any dtype. indices: (b…, q…, k), integers; each tuple of k indexes the k axes after the
@@ -155,23 +154,23 @@ def gather_nd(data: A, indices: A, *, batch_dims: int = 0) -> A:
     >>> gather_nd(np.array([[0, 1], [2, 3]]), np.array([[0, 0], [1, 1]]))
     array([0, 3])
     """
-    data = array(data)
-    indices = beside(data, "indices", indices)
+    values = array(data)
+    indices = beside(values, "indices", indices)
     batch = integer("batch_dims", batch_dims)
-    count = sizes_of.tuples(data.shape, array(indices).shape, batch)
+    count = sizes_of.tuples(values.shape, array(indices).shape, batch)
     named = range(batch, batch + count)
-    sizes_of.check_inhabited("`data`", data.shape, named, array(indices).shape[:-1])
-    tuples, inside = checked_indices(indices, data.shape[batch : batch + count])
-    if is_static(data) and inside:
-        bounded_like(tuples.shape[:-1] + data.shape[batch + count :], data)
+    sizes_of.check_inhabited("`data`", values.shape, named, array(indices).shape[:-1])
+    tuples, inside = checked_indices(indices, values.shape[batch : batch + count])
+    if is_static(values) and inside:
+        bounded_like(tuples.shape[:-1] + values.shape[batch + count :], values)
         rank = tuples.ndim - 1
         grid = [
-            np.arange(d).reshape([-1 if i == j else 1 for j in range(rank)]) for i, d in enumerate(data.shape[:batch])
+            np.arange(d).reshape([-1 if i == j else 1 for j in range(rank)]) for i, d in enumerate(values.shape[:batch])
         ]
         # NumPy returns a bare element for a 0-d result; without the dtype it could become an array of another type.
         picked = [np.asarray(tuples)[..., k] for k in range(count)]
-        return static_array(np.asarray(data[(*grid, *picked)], data.dtype), data)
-    return _gather_nd((as_traced(data), as_traced(tuples)), batch, inside)
+        return cast(Any, static_array(np.asarray(values[(*grid, *picked)], values.dtype), values))
+    return _gather_nd((as_traced(values), as_traced(tuples)), batch, inside)
 
 
 @jit_if_concrete

@@ -18,7 +18,7 @@ from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.shapes.arithmetic import all_agree, must_agree
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.signature import StaticInts, Traits
-from jaxops.static import Array, Dim, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Dim, Sizes, jit_if_concrete
 
 TRAITS = Traits(grows=True)
 
@@ -27,7 +27,12 @@ GridPadding = Literal["zeros", "border", "reflection"]
 
 
 def grid_sample(
-    x: Array, grid: Array, *, align_corners: int = 0, mode: GridMode = "linear", padding_mode: GridPadding = "zeros"
+    x: ArrayLike,
+    grid: ArrayLike,
+    *,
+    align_corners: int = 0,
+    mode: GridMode = "linear",
+    padding_mode: GridPadding = "zeros",
 ) -> jax.Array:
     """Samples `x` at the coordinates in `grid`, interpolating between its elements.
 
@@ -109,7 +114,7 @@ def _reflected(index: Any, size: Any, align: bool) -> Any:
     return jnp.where(index < size, index, period - index - (0 if align else 1))
 
 
-def affine_grid(theta: Array, size: StaticInts, *, align_corners: int = 0) -> jax.Array:
+def affine_grid(theta: ArrayLike, size: StaticInts, *, align_corners: int = 0) -> jax.Array:
     """The coordinates at which `grid_sample` reads an image to transform it by an affine map.
 
     theta: (N, 2, 3) or (N, 3, 4), floats, the matrix of the map for each image. size: static, that of the result of

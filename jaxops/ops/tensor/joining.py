@@ -16,7 +16,7 @@ from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes.arithmetic import agree
 from jaxops.signature import Traits
-from jaxops.static import Array, Sizes, jit_if_concrete
+from jaxops.static import A, Array, Operand, Sizes, jit_if_concrete
 
 # More arrays are joined in groups.
 _MOST_AT_ONCE = 64
@@ -26,7 +26,7 @@ TRAITS = Traits(kind="movement", foldable=True)
 
 @moves_strings(0)
 @tracks_sizes
-def concat(inputs: Sequence[Array], *, axis: int) -> Array:
+def concat(inputs: Sequence[Operand[A]], *, axis: int) -> A:
     """Joins arrays along an existing axis.
 
     inputs: at least one array, of one dtype and rank; their sizes may differ only along `axis`.

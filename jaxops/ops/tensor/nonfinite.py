@@ -11,12 +11,12 @@ from jax import lax
 from jaxops.attributes import flag
 from jaxops.ops.common.elementwise import broadcast_to, one_of_kind, unary
 from jaxops.signature import Traits
-from jaxops.static import A, Array, jit_if_concrete
+from jaxops.static import A, Array, Operand, jit_if_concrete
 
 TRAITS = Traits(foldable=True)
 
 
-def isnan(x: A) -> A:
+def isnan(x: Operand[A]) -> A:
     """Returns True for each element that is NaN.
 
     x: any shape, floating-point. Returns booleans of the same shape.
@@ -34,7 +34,7 @@ def _traced_isnan(x: Any) -> Any:
     return lax.ne(x, x)
 
 
-def isinf(x: A, *, detect_negative: int = 1, detect_positive: int = 1) -> A:
+def isinf(x: Operand[A], *, detect_negative: int = 1, detect_positive: int = 1) -> A:
     """Returns True for each infinite element.
 
     x: any shape, floating-point. Returns booleans of the same shape.

@@ -2,7 +2,7 @@
 
 __all__ = ["one_hot"]
 
-from typing import Any
+from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,13 +17,13 @@ from jaxops.ops.common.elementwise import one_of_kind, traced_if_symbolic
 from jaxops.ops.common.result_sizes import bounded_like, check_counts
 from jaxops.shapes.arithmetic import must_agree
 from jaxops.signature import Static, Traits
-from jaxops.static import Array, array, beside, is_symbolic, jit_if_concrete, known, static_array
+from jaxops.static import A, Operand, array, beside, is_symbolic, jit_if_concrete, known, static_array
 
 TRAITS = Traits(foldable=True)
 
 
 @moves_strings(2)
-def one_hot(indices: Array, depth: Static, values: Array, *, axis: int = -1, wrap: bool = True) -> Array:
+def one_hot(indices: Operand[A], depth: Static, values: Operand[A], *, axis: int = -1, wrap: bool = True) -> A:
     """Adds an axis that holds one value at the index and another everywhere else.
 
     indices: any shape, numbers; floats lose their fraction. depth: static, one number, the size of the new axis.
@@ -36,21 +36,21 @@ def one_hot(indices: Array, depth: Static, values: Array, *, axis: int = -1, wra
     >>> one_hot(jnp.array([1, -1]), 3, jnp.array([0, 5])).tolist()
     [[0, 5, 0], [0, 0, 5]]
     """
-    values = array(values)
-    indices = beside(values, "indices", indices)
-    (indices,) = traced_if_symbolic(one_of_kind("real numbers or booleans", indices))
-    along = resolve_axis(axis, indices.ndim + 1)
-    problem = f"`values` must hold two elements, the values elsewhere and at the index, got {describe(values)}"
-    must_agree(problem, values.shape, (2,))
+    off_on = array(values)
+    positions = beside(off_on, "indices", indices)
+    (positions,) = traced_if_symbolic(one_of_kind("real numbers or booleans", positions))
+    along = resolve_axis(axis, positions.ndim + 1)
+    problem = f"`values` must hold two elements, the values elsewhere and at the index, got {describe(off_on)}"
+    must_agree(problem, off_on.shape, (2,))
     count = _depth(depth)
-    if isinstance(indices, np.ndarray) and isinstance(values, np.ndarray) and not is_symbolic(count):
-        bounded((*indices.shape, count), max(values.itemsize, np.dtype(np.int64).itemsize))
+    if isinstance(positions, np.ndarray) and isinstance(off_on, np.ndarray) and not is_symbolic(count):
+        bounded((*positions.shape, count), max(off_on.itemsize, np.dtype(np.int64).itemsize))
         # A narrow type may not hold the depth.
-        columns = np.expand_dims(indices if indices.dtype == np.uint64 else indices.astype(np.int64), along)
+        columns = np.expand_dims(positions if positions.dtype == np.uint64 else positions.astype(np.int64), along)
         columns = np.where(columns < 0, columns + count, columns) if wrap else columns
-        steps = np.arange(count).reshape([-1 if i == along else 1 for i in range(indices.ndim + 1)])
-        return static_array(np.where(columns == steps, values[1:], values[:1]))
-    return _one_hot((as_traced(indices), as_traced(values)), along, count, wrap)
+        steps = np.arange(count).reshape([-1 if i == along else 1 for i in range(positions.ndim + 1)])
+        return cast(Any, static_array(np.where(columns == steps, off_on[1:], off_on[:1])))
+    return _one_hot((as_traced(positions), as_traced(off_on)), along, count, wrap)
 
 
 def _depth(depth: Any) -> Any:

@@ -16,7 +16,7 @@ from jaxops.ops.common.result_sizes import bounded_like
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.arithmetic import at_least
 from jaxops.signature import StaticInts, Traits
-from jaxops.static import A, Array, Dim, Ints, Sizes, Undecided, array, is_symbolic, jit_if_concrete
+from jaxops.static import A, Array, Dim, Ints, Operand, Sizes, Undecided, array, is_symbolic, jit_if_concrete
 
 TRAITS = Traits(kind="movement", foldable=True)
 
@@ -61,7 +61,12 @@ def _centring_pads(sizes: Sizes, shape: Sizes, axes: tuple[int, ...]) -> list[tu
 
 
 def pad(
-    data: A, pads: StaticInts, constant_value: Any = None, axes: StaticInts = None, *, mode: PadMode = "constant"
+    data: Operand[A],
+    pads: StaticInts,
+    constant_value: Any = None,
+    axes: StaticInts = None,
+    *,
+    mode: PadMode = "constant",
 ) -> A:
     """Adds elements before and after each axis; negative pads crop.
 
@@ -79,26 +84,26 @@ def pad(
     [1, 0, 1, 2, 1, 0]
     """
     one_of("mode", mode, PadMode)
-    data = array(data)
-    padded_axes = tuple(range(data.ndim)) if axes is None else resolve_axes(axes, data.ndim)
-    widths = _pairs(data.shape, ints("pads", pads), padded_axes)
-    padded = [size + low + high for size, (low, high) in zip(data.shape, widths, strict=True)]
-    bounded_like(padded, data)
-    if isinstance(data, np.ndarray) and any(is_symbolic(n) for width in widths for n in width):
-        data = as_traced(data)
+    elements = array(data)
+    padded_axes = tuple(range(elements.ndim)) if axes is None else resolve_axes(axes, elements.ndim)
+    widths = _pairs(elements.shape, ints("pads", pads), padded_axes)
+    padded = [size + low + high for size, (low, high) in zip(elements.shape, widths, strict=True)]
+    bounded_like(padded, elements)
+    if isinstance(elements, np.ndarray) and any(is_symbolic(n) for width in widths for n in width):
+        elements = as_traced(elements)
     if mode != "constant":
-        return _extend(data, widths, mode)
+        return _extend(elements, widths, mode)
     if constant_value is None:
-        constant_value = "" if is_string(data) else 0
-    if isinstance(constant_value, int | float) and not is_string(data):
-        dtype = np.dtype(np.int64) if is_symbolic(data) else data.dtype
+        constant_value = "" if is_string(elements) else 0
+    if isinstance(constant_value, int | float) and not is_string(elements):
+        dtype = np.dtype(np.int64) if is_symbolic(elements) else elements.dtype
         fill = number("`constant_value`", constant_value, dtype)
     else:
         fill = array(constant_value)
     if fill.size != 1:
         raise ShapeError(f"`constant_value` must be one number, got {describe(fill)}")
-    data, fill = unify((data, fill), ("data ", "constant_value "))
-    return _pad((data, fill), widths)
+    elements, fill = unify((elements, fill), ("data ", "constant_value "))
+    return _pad((elements, fill), widths)
 
 
 @jit_if_concrete
@@ -154,7 +159,7 @@ def _source(size: Any, low: Any, high: Any, mode: str) -> Any:
     return jnp.where(index < size, index, period - index - int(repeats_edge))
 
 
-def center_crop_pad(input_data: A, shape: StaticInts, *, axes: Ints | None = None) -> A:
+def center_crop_pad(input_data: Operand[A], shape: StaticInts, *, axes: Ints | None = None) -> A:
     """Crops longer axes to their centre, and pads shorter axes with zeros on both sides.
 
     input_data: any dtype. shape: static, 1-D integers, the new sizes of the axes. axes: static, distinct; None

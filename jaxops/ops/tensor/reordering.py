@@ -18,7 +18,7 @@ from jaxops.ops.tensor.gathering import gather_nd
 from jaxops.ops.tensor.reshaping import reshape
 from jaxops.shapes.arithmetic import all_agree, divided, must_fit
 from jaxops.signature import Traits
-from jaxops.static import A, Array, Dim, Ints, array, beside, jit_if_concrete
+from jaxops.static import A, Array, Dim, Ints, Operand, array, beside, jit_if_concrete
 
 TRAITS = Traits(kind="form", foldable=True)
 
@@ -26,7 +26,7 @@ DepthMode = Literal["DCR", "CRD"]
 
 
 @moves_strings(0)
-def transpose(data: A, *, perm: Ints | None = None) -> A:
+def transpose(data: Operand[A], *, perm: Ints | None = None) -> A:
     """The axes of `data` in the order `perm`; reversed when `perm` is None.
 
     data: n axes, any dtype. perm: static, a permutation of 0 … n-1; axis i of the result is axis perm[i] of data.
@@ -60,7 +60,7 @@ def _divided(dividend: str, size: Dim, count: int) -> Dim:
     return divided(f"{dividend} {size} is not a multiple of {count}", size, count)
 
 
-def depth_to_space(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:
+def depth_to_space(input: Operand[A], *, blocksize: int, mode: DepthMode = "DCR") -> A:
     """Rearranges channels into spatial blocks.
 
     input: (N, C, H, W), any dtype; C a multiple of blocksize². Returns
@@ -83,7 +83,7 @@ def depth_to_space(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:
     return reshape(x, (n, channels, h * b, w * b), allowzero=1)
 
 
-def space_to_depth(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:
+def space_to_depth(input: Operand[A], *, blocksize: int, mode: DepthMode = "DCR") -> A:
     """Rearranges spatial blocks into channels; the inverse of `depth_to_space`.
 
     input: (N, C, H, W), any dtype; H and W multiples of blocksize. Returns (N, C · blocksize², H / blocksize,
@@ -103,7 +103,7 @@ def space_to_depth(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:
 
 
 @moves_strings(0)
-def reverse_sequence(input: A, sequence_lens: A, *, batch_axis: int = 1, time_axis: int = 0) -> A:
+def reverse_sequence(input: Operand[A], sequence_lens: Operand[A], *, batch_axis: int = 1, time_axis: int = 0) -> A:
     """Reverses the first `sequence_lens[i]` steps of sequence i and keeps the rest.
 
     input: at least two axes, any dtype; `batch_axis` and `time_axis` are 0 and 1 or 1 and 0.

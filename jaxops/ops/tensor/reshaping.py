@@ -15,7 +15,7 @@ from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes.tensor import reshaping as sizes_of
 from jaxops.signature import SizesKept, StaticInts, Traits
-from jaxops.static import A, Array, Ints, Sizes, array, jit_if_concrete
+from jaxops.static import A, Array, Ints, Operand, Sizes, array, jit_if_concrete
 
 TRAITS = Traits(kind="form", foldable=True)
 
@@ -35,7 +35,7 @@ def identity(input: SizesKept[Any]) -> Any:
 
 @moves_strings(0)
 @tracks_sizes
-def reshape(data: A, shape: StaticInts, *, allowzero: int = 0) -> A:
+def reshape(data: Operand[A], shape: StaticInts, *, allowzero: int = 0) -> A:
     """The elements of `data`, in row-major order, in another shape.
 
     data: any shape and dtype. Returns the same dtype, of `shape`.
@@ -62,7 +62,7 @@ def _reshape(data: Array, shape: Sizes, allowzero: bool) -> Array:
 
 @moves_strings(0)
 @tracks_sizes
-def squeeze(data: A, axes: StaticInts = None) -> A:
+def squeeze(data: Operand[A], axes: StaticInts = None) -> A:
     """Drops axes of size 1: the given `axes`, or all of them.
 
     data: any dtype. axes: static, 1-D integers or one, in [-n, n-1], distinct; None drops every axis of size 1.
@@ -87,7 +87,7 @@ def _squeeze(data: Array, axes: Ints | None) -> Array:
 
 @moves_strings(0)
 @tracks_sizes
-def unsqueeze(data: A, axes: StaticInts) -> A:
+def unsqueeze(data: Operand[A], axes: StaticInts) -> A:
     """Inserts axes of size 1.
 
     data: n axes, any dtype. axes: static, k distinct integers in [-(n+k), n+k-1], positions in the result. A single

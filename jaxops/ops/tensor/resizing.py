@@ -29,7 +29,7 @@ from jaxops.ops.common.symbolic_resizing import cubic, outside, sampled
 from jaxops.shapes.tensor import resizing as sizes_of
 from jaxops.shapes.tensor.resizing import AspectRatioPolicy, Resized
 from jaxops.signature import StaticInts, StaticNumbers, Traits
-from jaxops.static import Array, Ints, Undecided, array, is_symbolic, jit_if_concrete, known
+from jaxops.static import Array, ArrayLike, Ints, Undecided, array, is_symbolic, jit_if_concrete, known
 
 TRAITS = Traits(precision="exact", grows=True)
 
@@ -62,7 +62,7 @@ class Sampling(NamedTuple):
 
 
 def resize(
-    x: Array,
+    x: ArrayLike,
     roi: StaticNumbers = None,
     scales: StaticNumbers = None,
     sizes: StaticInts = None,
@@ -96,8 +96,8 @@ def resize(
     >>> resize(jnp.array([0.0, 4.0]), scales=(2,), mode="linear").tolist()
     [0.0, 1.0, 3.0, 4.0]
     """
-    x = array(x)
-    resized_axes = tuple(range(x.ndim)) if axes is None else resolve_axes(axes, x.ndim)
+    image = array(x)
+    resized_axes = tuple(range(image.ndim)) if axes is None else resolve_axes(axes, image.ndim)
     policy = one_of("keep_aspect_ratio_policy", keep_aspect_ratio_policy, AspectRatioPolicy)
     how = Sampling(
         one_of("mode", mode, ResizeMode),
@@ -113,17 +113,17 @@ def resize(
         count = "both are" if by_scale else "neither is"
         raise ArgumentError(f"give either `scales` or `sizes`; {count} given")
     if by_scale:
-        plan = sizes_of.by_scales(x.shape, resized_axes, _floats("scales", scales), scaled)
+        plan = sizes_of.by_scales(image.shape, resized_axes, _floats("scales", scales), scaled)
     else:
-        plan = sizes_of.by_sizes(x.shape, resized_axes, ints("sizes", sizes), policy)
+        plan = sizes_of.by_sizes(image.shape, resized_axes, ints("sizes", sizes), policy)
     if how.coordinates == "tf_crop_and_resize":
         plan = _with_roi(plan, roi)
     if how.mode != "nearest":
-        require("numbers", x)
+        require("numbers", image)
     lengths = {p.axis: p.length for p in plan}
-    resized = [lengths.get(axis, size) for axis, size in enumerate(x.shape)]
-    bounded_like(resized, x)
-    return _resize(x if is_string(x) else as_traced(x), plan, how)
+    resized = [lengths.get(axis, size) for axis, size in enumerate(image.shape)]
+    bounded_like(resized, image)
+    return _resize(image if is_string(image) else as_traced(image), plan, how)
 
 
 def _absent(name: str, value: Any, axes: tuple[int, ...]) -> bool:

@@ -22,7 +22,7 @@ from jaxops.ops.common.indices import checked_indices, from_start
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.tensor import indexing as sizes_of
 from jaxops.signature import Cache, Traits, operator
-from jaxops.static import A, Array, array, beside, is_static, is_symbolic, jit_if_concrete, static_array
+from jaxops.static import A, ArrayLike, Operand, array, beside, is_static, is_symbolic, jit_if_concrete, static_array
 
 TRAITS = Traits(foldable=True)
 
@@ -86,7 +86,9 @@ def _accumulates(operands: Any, result: Any, attributes: Mapping[str, Any]) -> b
 
 @operator(grows=_accumulates)
 @moves_strings(0, 2)
-def scatter_elements(data: A, indices: A, updates: A, *, axis: int = 0, reduction: Reduction = "none") -> A:
+def scatter_elements(
+    data: Operand[A], indices: Operand[A], updates: Operand[A], *, axis: int = 0, reduction: Reduction = "none"
+) -> A:
     """Writes each update at its own coordinates, except along `axis`, where `indices` gives the position.
 
     data: n axes, any dtype. indices: n axes, integers in [-d, d-1] of the axis; on other axes at most the size of data.
@@ -99,20 +101,20 @@ def scatter_elements(data: A, indices: A, updates: A, *, axis: int = 0, reductio
     >>> scatter_elements(np.zeros((1, 4)), np.array([[1, 3]]), np.array([[5.0, 6.0]]), axis=1)
     array([[0., 5., 0., 6.]])
     """
-    data, updates = unify((data, updates), ("data ", "updates "))
-    indices = beside(data, "indices", indices)
-    along, how = resolve_axis(axis, data.ndim), _reduction(reduction, data)
-    sizes_of.elements(data.shape, array(indices).shape, along)
-    sizes_of.updates(array(indices).shape, updates.shape)
-    positions, inside = checked_indices(indices, data.shape[along])
-    if is_static(data) and inside:
+    old, new = unify((data, updates), ("data ", "updates "))
+    indices = beside(old, "indices", indices)
+    along, how = resolve_axis(axis, old.ndim), _reduction(reduction, old)
+    sizes_of.elements(old.shape, array(indices).shape, along)
+    sizes_of.updates(array(indices).shape, new.shape)
+    positions, inside = checked_indices(indices, old.shape[along])
+    if is_static(old) and inside:
         coordinates = list(np.indices(positions.shape, sparse=True))
         coordinates[along] = np.asarray(positions)
-        return _write(data, tuple(coordinates), updates, how)
-    return _scatter_elements(tuple(map(as_traced, (data, positions, updates))), along, how, inside)
+        return _write(old, tuple(coordinates), new, how)
+    return _scatter_elements(tuple(map(as_traced, (old, positions, new))), along, how, inside)
 
 
-def _write(data: np.ndarray, coordinates: tuple[Any, ...], updates: Any, how: str) -> np.ndarray:
+def _write(data: np.ndarray, coordinates: tuple[Any, ...], updates: Any, how: str) -> Any:
     result, combine = data.copy(), _REDUCTIONS[how][1]
     if is_symbolic(data) or is_symbolic(updates):
         result = result.astype(object)
@@ -144,7 +146,7 @@ def _mode(inside: bool) -> str:
 
 @operator(grows=_accumulates)
 @moves_strings(0, 2)
-def scatter_nd(data: A, indices: A, updates: A, *, reduction: Reduction = "none") -> A:
+def scatter_nd(data: Operand[A], indices: Operand[A], updates: Operand[A], *, reduction: Reduction = "none") -> A:
     """Writes `updates` into `data` at the positions given by tuples of indices.
 
     data: n axes, any dtype. indices: (q…, k), integers; each tuple of k indexes the first k axes of data.
@@ -156,16 +158,16 @@ def scatter_nd(data: A, indices: A, updates: A, *, reduction: Reduction = "none"
     >>> scatter_nd(np.arange(4), np.array([[1], [3]]), np.array([7, 8]))
     array([0, 7, 2, 8])
     """
-    data, updates = unify((data, updates), ("data ", "updates "))
-    indices = beside(data, "indices", indices)
-    how = _reduction(reduction, data)
+    old, new = unify((data, updates), ("data ", "updates "))
+    indices = beside(old, "indices", indices)
+    how = _reduction(reduction, old)
     sizes = array(indices).shape
-    count = sizes_of.tuples(data.shape, sizes)
-    sizes_of.updates((*sizes[:-1], *data.shape[count:]), updates.shape)
-    tuples, inside = checked_indices(indices, data.shape[:count])
-    if is_static(data) and inside:
-        return _write(data, tuple(np.moveaxis(np.asarray(tuples), -1, 0)), updates, how)
-    return _scatter_nd(tuple(map(as_traced, (data, tuples, updates))), how, inside)
+    count = sizes_of.tuples(old.shape, sizes)
+    sizes_of.updates((*sizes[:-1], *old.shape[count:]), new.shape)
+    tuples, inside = checked_indices(indices, old.shape[:count])
+    if is_static(old) and inside:
+        return _write(old, tuple(np.moveaxis(np.asarray(tuples), -1, 0)), new, how)
+    return _scatter_nd(tuple(map(as_traced, (old, tuples, new))), how, inside)
 
 
 @jit_if_concrete
@@ -181,9 +183,9 @@ def _scatter_nd(operands: tuple[Any, ...], how: str, inside: bool) -> Any:
 
 @operator(foldable=False)
 def tensor_scatter(
-    past_cache: Cache[Array],
-    update: Array,
-    write_indices: Array | None = None,
+    past_cache: Cache[ArrayLike],
+    update: ArrayLike,
+    write_indices: ArrayLike | None = None,
     *,
     axis: int = -2,
     mode: TensorScatterMode = "linear",

@@ -6,7 +6,7 @@ These are exact outside `jax.jit`. Inside, `size` fixes the size of the result, 
 __all__ = ["compress", "nonzero", "unique", "where"]
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -24,14 +24,14 @@ from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.signature import DataSize, SizesResult, Static, Traits, operator
-from jaxops.static import A, Array, Tracer, array, beside, is_symbolic, jit_if_concrete, static_array
+from jaxops.static import A, Array, Operand, Tracer, array, beside, is_symbolic, jit_if_concrete, static_array
 
 TRAITS = Traits(foldable=True)
 
 
 @moves_strings(1, 2)
 @tracks_sizes
-def where(condition: A, x: A, y: A) -> A:
+def where(condition: Operand[A], x: Operand[A], y: Operand[A]) -> A:
     """The element of `x` where `condition` holds, else that of `y`; the three broadcast to each other.
 
     condition: booleans. x, y: of one dtype, any. Returns that dtype, of the common shape. Strings are static.
@@ -80,7 +80,9 @@ def _selected(inputs: Sequence[Any], attributes: Mapping[str, Any], results: Seq
 
 
 @operator(data_size=DataSize(_selected, lambda inputs, attributes: inputs[1].shape[0]))
-def compress(input: Array, condition: SizesResult[Array], *, axis: int | None = None, size: Static = None) -> Array:
+def compress(
+    input: Operand[A], condition: SizesResult[Operand[A]], *, axis: int | None = None, size: Static = None
+) -> A:
     """The entries along `axis` for which the condition holds; None flattens the input first.
 
     input: at least one axis, any dtype; it may be traced. condition: (m,) boolean, m at most the size of the axis;
@@ -92,26 +94,26 @@ def compress(input: Array, condition: SizesResult[Array], *, axis: int | None = 
     >>> compress(jnp.arange(3), np.array([True, False, True])).tolist()
     [0, 2]
     """
-    x, condition = array(input), array(condition)
+    x, mask = array(input), array(condition)
     if axis is None:
         x = x.reshape(-1)
     along = 0 if axis is None else resolve_axis(axis, x.ndim)
-    if condition.dtype != bool or condition.ndim != 1:
-        raise DTypeError(f"`condition` must be a vector of booleans, got {describe(condition)}")
-    if isinstance(x.shape[along], int) and condition.shape[0] > x.shape[along]:
+    if mask.dtype != bool or mask.ndim != 1:
+        raise DTypeError(f"`condition` must be a vector of booleans, got {describe(mask)}")
+    if isinstance(x.shape[along], int) and mask.shape[0] > x.shape[along]:
         raise ShapeError(
-            f"`condition` has {condition.shape[0]} entries, more than axis {along} of {shape_text(x.shape)} has"
+            f"`condition` has {mask.shape[0]} entries, more than axis {along} of {shape_text(x.shape)} has"
         )
-    bounded_operands((x, condition))
-    if _unbounded("condition", condition, size, "n entries"):
-        selected = np.flatnonzero(np.asarray(condition))
+    bounded_operands((x, mask))
+    if _unbounded("condition", mask, size, "n entries"):
+        selected = np.flatnonzero(np.asarray(mask))
         if isinstance(x, np.ndarray):
-            return static_array(np.take(x, selected, axis=along), x)
-        return jnp.take(x, as_traced(selected), axis=along, mode="clip")
+            return cast(Any, static_array(np.take(x, selected, axis=along), x))
+        return cast(Any, jnp.take(x, as_traced(selected), axis=along, mode="clip"))
     count = _count(size)
     bounded_like((*x.shape[:along], count, *x.shape[along + 1 :]), x)
-    (selected,) = _places(as_traced(condition), count, x.shape[along])
-    return jnp.take(as_traced(x), selected, axis=along, mode="fill", fill_value=0)
+    (selected,) = _places(as_traced(mask), count, x.shape[along])
+    return cast(Any, jnp.take(as_traced(x), selected, axis=along, mode="fill", fill_value=0))
 
 
 def _count(size: Static) -> int:
@@ -132,7 +134,7 @@ def _columns(inputs: Sequence[Any], attributes: Mapping[str, Any], results: Sequ
 
 
 @operator(data_size=DataSize(_columns, lambda inputs, attributes: inputs[0].size))
-def nonzero(x: Array, *, size: Static = None) -> Array:
+def nonzero(x: Operand[A], *, size: Static = None) -> A:
     """The indices of the nonzero elements, in row-major order, one column per element.
 
     x: any dtype. Returns (n, count), int64; a scalar has no axes and gives (0, count).
@@ -144,21 +146,21 @@ def nonzero(x: Array, *, size: Static = None) -> Array:
     array([[0, 1, 1],
            [0, 0, 1]])
     """
-    x = array(x)
-    bounded_operands((x,))
-    if _unbounded("x", x, size, "n columns"):
-        values = on_facts(_is_not_zero, x) if is_symbolic(x) else np.asarray(x)
+    elements = array(x)
+    bounded_operands((elements,))
+    if _unbounded("x", elements, size, "n columns"):
+        values = on_facts(_is_not_zero, elements) if is_symbolic(elements) else np.asarray(elements)
         if not values.ndim:
             indices = np.zeros((0, int(bool(values))), np.int64)
         else:
             bounded_like((values.ndim, np.count_nonzero(values)), values, np.int64)
             indices = np.array(np.nonzero(values), np.int64)
-        return indices if isinstance(x, np.ndarray) else as_traced(indices)
+        return cast(Any, indices if isinstance(elements, np.ndarray) else as_traced(indices))
     count = _count(size)
-    bounded_like((max(x.ndim, 1), count), x, np.int64)
-    if not x.ndim:
-        return jnp.zeros((0, count), canonical(np.int64))
-    return jnp.stack(_places(as_traced(x), count, -1)).astype(canonical(np.int64))
+    bounded_like((max(elements.ndim, 1), count), elements, np.int64)
+    if not elements.ndim:
+        return cast(Any, jnp.zeros((0, count), canonical(np.int64)))
+    return cast(Any, jnp.stack(_places(as_traced(elements), count, -1)).astype(canonical(np.int64)))
 
 
 def _is_not_zero(size: Any) -> bool:
@@ -175,9 +177,7 @@ def _most_distinct(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
 
 
 @operator(data_size=DataSize(_distinct, _most_distinct))
-def unique(
-    x: Array, *, axis: int | None = None, sorted: int = 1, size: Static = None
-) -> tuple[Array, Array, Array, Array]:
+def unique(x: Operand[A], *, axis: int | None = None, sorted: int = 1, size: Static = None) -> tuple[A, A, A, A]:
     """The distinct elements, or the distinct slices along `axis`.
 
     x: any dtype. Returns (y, indices, inverse_indices, counts): y in ascending order, or with sorted=0 in the order
@@ -190,30 +190,42 @@ def unique(
     >>> [v.tolist() for v in unique(np.array([2, 1, 1, 3]), sorted=0)]
     [[2, 1, 3], [0, 1, 3], [0, 1, 1, 2], [1, 2, 1]]
     """
-    x = array(x)
-    bounded_operands((x,))
-    along = None if axis is None else resolve_axis(axis, x.ndim)
+    elements = array(x)
+    bounded_operands((elements,))
+    along = None if axis is None else resolve_axis(axis, elements.ndim)
     ascending = flag("sorted", sorted)
-    if size is None and isinstance(x, Tracer) and (x.size if along is None else x.shape[along]) == 1:
+    if (
+        size is None
+        and isinstance(elements, Tracer)
+        and (elements.size if along is None else elements.shape[along]) == 1
+    ):
         zero = as_traced(np.zeros(1, np.int64))
-        return x.reshape(-1) if along is None else x, zero, zero, zero + 1
-    if not _unbounded("x", x, size, "n elements"):
+        return cast(Any, (elements.reshape(-1) if along is None else elements, zero, zero, zero + 1))
+    if not _unbounded("x", elements, size, "n elements"):
         count = _count(size)
-        bounded_like((count,) if along is None else (*x.shape[:along], count, *x.shape[along + 1 :]), x, np.int64)
-        y, *index_arrays = widened(lambda xs: jnp.unique(xs[0], True, True, True, along, size=count), (as_traced(x),))
+        bounded_like(
+            (count,) if along is None else (*elements.shape[:along], count, *elements.shape[along + 1 :]),
+            elements,
+            np.int64,
+        )
+        y, *index_arrays = widened(
+            lambda xs: jnp.unique(xs[0], True, True, True, along, size=count), (as_traced(elements),)
+        )
         first, inverse, counts = (v.reshape(-1).astype(canonical(np.int64)) for v in index_arrays)
         if ascending:
             return y, first, inverse, counts
         order = jnp.argsort(jnp.where(counts == 0, jnp.iinfo(first.dtype).max, first))  # the padding comes last
         rank = jnp.zeros_like(first).at[order].set(lax.iota(first.dtype, count))
-        return jnp.take(y, order, axis=along or 0), first[order], rank[inverse], counts[order]
-    if is_symbolic(x):
+        return cast(Any, (jnp.take(y, order, axis=along or 0), first[order], rank[inverse], counts[order]))
+    if is_symbolic(elements):
         raise ShapeError(
-            f"the order of {describe(x)} depends on the value of a symbolic size; give `size` to decide it "
+            f"the order of {describe(elements)} depends on the value of a symbolic size; give `size` to decide it "
             f"when the program runs"
         )
-    bounded_like((3, x.size if along is None else x.shape[along]), x, np.int64, "its three lists of indices")
-    y, first, inverse, counts = _unique(np.asarray(x), along)
+    bounded_like(
+        (3, elements.size if along is None else elements.shape[along]), elements, np.int64, "its three lists of indices"
+    )
+    y, first, inverse, counts = _unique(np.asarray(elements), along)
     inverse = inverse.reshape(-1)
     if not ascending:
         order = np.argsort(first)
@@ -221,7 +233,7 @@ def unique(
         rank[order] = np.arange(len(order))
         y, first, inverse, counts = y.take(order, along or 0), first[order], rank[inverse], counts[order]
     results = (y, *(v.astype(np.int64) for v in (first, inverse, counts)))
-    return tuple(map(as_traced, results)) if isinstance(x, jax.Array) else results  # pyright: ignore[reportReturnType]
+    return tuple(map(as_traced, results)) if isinstance(elements, jax.Array) else results  # pyright: ignore[reportReturnType]
 
 
 def _unique(x: np.ndarray, axis: int | None) -> tuple[np.ndarray, ...]:

@@ -17,14 +17,16 @@ from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.tensor import slicing as sizes_of
 from jaxops.signature import StaticInts, Traits
-from jaxops.static import A, Array, Dim, Sizes, jit_if_concrete
+from jaxops.static import A, Array, Dim, Operand, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="movement", foldable=True)
 
 
 @moves_strings(0)
 @tracks_sizes
-def slice(data: A, starts: StaticInts, ends: StaticInts, axes: StaticInts = None, steps: StaticInts = None) -> A:
+def slice(
+    data: Operand[A], starts: StaticInts, ends: StaticInts, axes: StaticInts = None, steps: StaticInts = None
+) -> A:
     """Every `step`-th element from `start` up to, not including, `end`, on each of the axes.
 
     data: n axes, any dtype. starts, ends: static, 1-D integers of one length; bounds count from the end when

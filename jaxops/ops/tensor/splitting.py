@@ -15,7 +15,7 @@ from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes.tensor import splitting as sizes_of
 from jaxops.signature import Static, StaticInts, Traits
-from jaxops.static import Array, Sizes, jit_if_concrete
+from jaxops.static import A, Array, Operand, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="movement", foldable=True)
 
@@ -23,8 +23,8 @@ TRAITS = Traits(kind="movement", foldable=True)
 @moves_strings(0)
 @tracks_sizes
 def split(
-    input: Array, split: StaticInts = None, *, axis: int = 0, num_outputs: int | None = None
-) -> tuple[Array, ...]:
+    input: Operand[A], split: StaticInts = None, *, axis: int = 0, num_outputs: int | None = None
+) -> tuple[A, ...]:
     """Splits `input` along `axis`, into pieces of the lengths `split` or into `num_outputs` pieces.
 
     input: any dtype. Returns a tuple of arrays.
@@ -45,7 +45,7 @@ def split(
 
 
 @moves_strings(0)
-def variadic_split(data: Array, axis: Static, split_lengths: Static) -> tuple[Array, ...]:
+def variadic_split(data: Operand[A], axis: Static, split_lengths: Static) -> tuple[A, ...]:
     """Splits `data` along `axis` into pieces of the given lengths.
 
     data: any dtype. Returns a tuple, as many arrays as there are lengths.

@@ -14,13 +14,13 @@ from jaxops.ops.common.chosen_strings import moves_strings
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.ops.common.size_tracking import repeated
 from jaxops.signature import StaticInts, Traits
-from jaxops.static import A, Array, Sizes, is_symbolic, jit_if_concrete
+from jaxops.static import A, Array, Operand, Sizes, is_symbolic, jit_if_concrete
 
 TRAITS = Traits(kind="movement", foldable=True)
 
 
 @moves_strings(0)
-def tile(input: A, repeats: StaticInts) -> A:
+def tile(input: Operand[A], repeats: StaticInts) -> A:
     """Repeats `input` along each axis.
 
     input: n axes, any dtype. repeats: static, n integers >= 0, or one integer if n is 1. Returns the same dtype, each

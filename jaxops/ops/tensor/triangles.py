@@ -13,12 +13,12 @@ from jaxops.dtypes import as_traced
 from jaxops.errors import ShapeError, describe
 from jaxops.ops.common.elementwise import traced_if_symbolic
 from jaxops.signature import Traits
-from jaxops.static import A, Array, array, jit_if_concrete
+from jaxops.static import A, Array, Operand, array, jit_if_concrete
 
 TRAITS = Traits(foldable=True)
 
 
-def trilu(input: A, k: Any = None, *, upper: int = 1) -> A:
+def trilu(input: Operand[A], k: Any = None, *, upper: int = 1) -> A:
     """The upper or lower triangle of each matrix, zeros elsewhere.
 
     input: (…, n, m), any dtype. k: one integer, which may be traced: the last diagonal that the triangle includes;

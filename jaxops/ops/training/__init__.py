@@ -1,6 +1,9 @@
 """Operators of the domain `ai.onnx.preview.training`."""
 
+import typing as _typing
+
 from jaxops.ops.training.optimizers import *
 from jaxops.signature_errors import explain as _explain
 
-__all__ = _explain(globals())
+if not _typing.TYPE_CHECKING:  # a type checker cannot follow the list; it takes all public names
+    __all__ = _explain(globals())

@@ -18,7 +18,7 @@ from jaxops.attributes import one_of
 from jaxops.dtypes import accumulation_type, floating, integral
 from jaxops.errors import SignatureError, amount, shape_text
 from jaxops.shapes.arithmetic import must_agree, must_fit
-from jaxops.static import Array, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Sizes, array, jit_if_concrete
 
 Mode = Literal["standard", "nesterov"]
 
@@ -26,7 +26,7 @@ Mode = Literal["standard", "nesterov"]
 def adagrad(
     r: Any,
     t: Any,
-    inputs: Sequence[Array],
+    inputs: Sequence[ArrayLike],
     *,
     decay_factor: float = 0.0,
     epsilon: float = 1e-6,
@@ -50,7 +50,7 @@ def adagrad(
 def adam(
     r: Any,
     t: Any,
-    inputs: Sequence[Array],
+    inputs: Sequence[ArrayLike],
     *,
     alpha: float = 0.9,
     beta: float = 0.999,
@@ -77,7 +77,7 @@ def adam(
 
 
 def momentum(
-    r: Any, t: Any, inputs: Sequence[Array], *, alpha: float, beta: float, mode: Mode, norm_coefficient: float
+    r: Any, t: Any, inputs: Sequence[ArrayLike], *, alpha: float, beta: float, mode: Mode, norm_coefficient: float
 ) -> tuple[jax.Array, ...]:
     """One step of gradient descent with momentum: x - r · v', or in the mode 'nesterov' x - r · (g' + alpha · v').
 
@@ -119,12 +119,12 @@ def _tensor_count(kinds: Sequence[str], tensors: Sequence[Sizes]) -> int:
 def _step(
     r: Any,
     t: Any,
-    inputs: Sequence[Array],
+    inputs: Sequence[ArrayLike],
     kinds: tuple[str, ...],
     rule: Callable[..., tuple[Any, ...]],
     coefficients: tuple[float, ...],
 ) -> tuple[jax.Array, ...]:
-    _tensor_count(kinds, [jnp.shape(x) for x in inputs])
+    _tensor_count(kinds, [array(x).shape for x in inputs])
     (rate,) = floating(r=r)
     tensors = floating(**{f"inputs[{i}]": x for i, x in enumerate(inputs)})
     (count,) = integral(t=t)

@@ -19,7 +19,7 @@ from jaxops.ops.microsoft.attentions.rotary import rows as rows_of
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.microsoft.attentions import group_query as grouped, rotary as rotary_sizes
 from jaxops.signature import Table, Traits
-from jaxops.static import Array, Dim, Sizes, Tracer, Undecided, array, jit_if_concrete
+from jaxops.static import ArrayLike, Dim, Sizes, Tracer, Undecided, array, jit_if_concrete
 
 TRAITS = Traits(kind="attention")
 
@@ -65,17 +65,17 @@ class _Options:
 
 
 def sparse_attention(
-    query: Array,
-    key: Array | None,
-    value: Array | None,
-    past_key: Array,
-    past_value: Array,
-    block_row_indices: Array,
-    block_col_indices: Array,
+    query: ArrayLike,
+    key: ArrayLike | None,
+    value: ArrayLike | None,
+    past_key: ArrayLike,
+    past_value: ArrayLike,
+    block_row_indices: ArrayLike,
+    block_col_indices: ArrayLike,
     total_sequence_length: Any,
-    key_total_sequence_lengths: Array,
-    cos_cache: Table[Array] | None = None,
-    sin_cache: Table[Array] | None = None,
+    key_total_sequence_lengths: ArrayLike,
+    cos_cache: Table[ArrayLike] | None = None,
+    sin_cache: Table[ArrayLike] | None = None,
     *,
     kv_num_heads: int,
     num_heads: int,
@@ -83,7 +83,7 @@ def sparse_attention(
     do_rotary: int = 0,
     rotary_interleaved: int = 0,
     scale: float | None = None,
-) -> tuple[Array, Array, Array]:
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Computes attention of grouped heads to a cache; a mask selects which blocks of keys a block of queries sees.
 
     query: (B, S, N · H), floats; N is num_heads. key, value: (B, S, K · H); K is kv_num_heads, a divisor of N. Without

@@ -8,6 +8,7 @@ __all__ = ["group_query_attention"]
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -38,7 +39,7 @@ from jaxops.shapes.microsoft.attentions import (
     rotary as rotary_sizes,
 )
 from jaxops.signature import Cache, Static, Table, Traits, Weight
-from jaxops.static import Array, Dim, Tracer, array, is_symbolic, jit_if_concrete, known
+from jaxops.static import Array, ArrayLike, Dim, Tracer, array, is_symbolic, jit_if_concrete, known
 
 TRAITS = Traits(kind="attention")
 
@@ -65,23 +66,23 @@ class _Options:
 
 
 def group_query_attention(
-    query: Array,
-    key: Array | None = None,
-    value: Array | None = None,
-    past_key: Cache[Array] | None = None,
-    past_value: Cache[Array] | None = None,
+    query: ArrayLike,
+    key: ArrayLike | None = None,
+    value: ArrayLike | None = None,
+    past_key: Cache[ArrayLike] | None = None,
+    past_value: Cache[ArrayLike] | None = None,
     seqlens_k: Any = None,
     total_sequence_length: Static = None,
-    cos_cache: Table[Array] | None = None,
-    sin_cache: Table[Array] | None = None,
-    position_ids: Array | None = None,
-    attention_bias: Array | None = None,
-    head_sink: Array | None = None,
-    k_scale: Array | None = None,
-    v_scale: Array | None = None,
-    q_norm_weight: Weight[Array] | None = None,
-    k_norm_weight: Weight[Array] | None = None,
-    query_seqlens: Array | None = None,
+    cos_cache: Table[ArrayLike] | None = None,
+    sin_cache: Table[ArrayLike] | None = None,
+    position_ids: ArrayLike | None = None,
+    attention_bias: ArrayLike | None = None,
+    head_sink: ArrayLike | None = None,
+    k_scale: ArrayLike | None = None,
+    v_scale: ArrayLike | None = None,
+    q_norm_weight: Weight[ArrayLike] | None = None,
+    k_norm_weight: Weight[ArrayLike] | None = None,
+    query_seqlens: ArrayLike | None = None,
     *,
     num_heads: int,
     kv_num_heads: int,
@@ -98,7 +99,7 @@ def group_query_attention(
     smooth_softmax: int = -1,
     softcap: float = 0.0,
     v_quant_type: Quantization = "NONE",
-) -> tuple[Array, ...]:
+) -> tuple[jax.Array, ...]:
     """Computes attention of new tokens to themselves and to a cache, and adds their keys and values to the cache.
 
     query: (B, S, N · H), floats; N is num_heads. key, value: (B, S, K · H); K is kv_num_heads, a divisor of N. Without

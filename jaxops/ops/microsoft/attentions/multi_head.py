@@ -4,6 +4,8 @@ __all__ = ["decoder_masked_multi_head_attention", "multi_head_attention"]
 
 from typing import Any
 
+import jax
+
 from jaxops.attributes import flag
 from jaxops.dtypes import floats_of_one_type, integral
 from jaxops.errors import ArgumentError, ShapeError, shape_text
@@ -14,29 +16,29 @@ from jaxops.ops.microsoft.attentions.projected_attention import along_last, beam
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.microsoft.attentions import cached_attention as sizes_of, multi_head as layouts
 from jaxops.signature import Bias, FourthOutput, Static, Traits
-from jaxops.static import Array, array, jit_if_concrete, known as known_value
+from jaxops.static import ArrayLike, array, jit_if_concrete, known as known_value
 
 TRAITS = Traits(kind="attention")
 
 
 def multi_head_attention(
-    query: Array,
-    key: Array | None = None,
-    value: Array | None = None,
-    bias: Bias[Array] | None = None,
-    key_padding_mask: Array | None = None,
-    attention_bias: Array | None = None,
-    past_key: Array | None = None,
-    past_value: Array | None = None,
+    query: ArrayLike,
+    key: ArrayLike | None = None,
+    value: ArrayLike | None = None,
+    bias: Bias[ArrayLike] | None = None,
+    key_padding_mask: ArrayLike | None = None,
+    attention_bias: ArrayLike | None = None,
+    past_key: ArrayLike | None = None,
+    past_value: ArrayLike | None = None,
     past_sequence_length: Any = None,
-    cache_indirection: Array | None = None,
+    cache_indirection: ArrayLike | None = None,
     *,
     num_heads: int,
     mask_filter_value: float = -10000.0,
     scale: float | None = None,
     unidirectional: int = 0,
     return_scores: FourthOutput = False,
-) -> tuple[Array, ...]:
+) -> tuple[jax.Array, ...]:
     """Computes attention of queries to keys and values, with biases, masks and a cache.
 
     query, key, value: (B, S, N · H), (B, L, N · H) and (B, L, N · Hv), floats; N is num_heads. Or key is
@@ -70,24 +72,24 @@ def multi_head_attention(
 
 
 def decoder_masked_multi_head_attention(
-    query: Array,
-    key: Array | None = None,
-    value: Array | None = None,
-    mask_index: Array | None = None,
-    attention_bias: Array | None = None,
-    past_key: Array | None = None,
-    past_value: Array | None = None,
+    query: ArrayLike,
+    key: ArrayLike | None = None,
+    value: ArrayLike | None = None,
+    mask_index: ArrayLike | None = None,
+    attention_bias: ArrayLike | None = None,
+    past_key: ArrayLike | None = None,
+    past_value: ArrayLike | None = None,
     past_sequence_length: Any = None,
     beam_width: Static = None,
-    cache_indirection: Array | None = None,
-    bias: Bias[Array] | None = None,
+    cache_indirection: ArrayLike | None = None,
+    bias: Bias[ArrayLike] | None = None,
     *,
     num_heads: int,
     mask_filter_value: float = -10000.0,
     output_qk: int = 0,
     past_present_share_buffer: int = 0,
     scale: float | None = None,
-) -> tuple[Array, ...]:
+) -> tuple[jax.Array, ...]:
     """Computes `multi_head_attention` for one new token, as a step of decoding.
 
     query: (B, 1, N · H), with key and value alike, or (B, 1, 3 · N · H) with both inside, or with a key and value
@@ -130,7 +132,7 @@ def _checked(
     heads: int,
     scale: float | None,
     options: Options,
-) -> tuple[Array, ...]:
+) -> tuple[jax.Array, ...]:
     query, key, value, bias, mask_index, attention_bias, past_key, past_value = inputs
     arrays = floats_of_one_type(
         query=query,

@@ -28,17 +28,17 @@ from jaxops.shapes.microsoft.attentions import (
     packing as packed_sizes,
 )
 from jaxops.signature import Bias, Static, Weight, operator
-from jaxops.static import Array, jit_if_concrete, known
+from jaxops.static import ArrayLike, jit_if_concrete, known
 
 
 @operator(kind="attention")
 def packed_attention(
-    input: Array,
-    weights: Weight[Array],
-    bias: Bias[Array],
-    token_offset: Array,
-    cumulative_sequence_length: Array,
-    attention_bias: Array | None = None,
+    input: ArrayLike,
+    weights: Weight[ArrayLike],
+    bias: Bias[ArrayLike],
+    token_offset: ArrayLike,
+    cumulative_sequence_length: ArrayLike,
+    attention_bias: ArrayLike | None = None,
     *,
     num_heads: int,
     qkv_hidden_sizes: Sequence[int] | None = None,
@@ -99,13 +99,13 @@ def _within_sequences(parts: Any, offset: Any, ends: Any, bias: Any, heads: int,
 
 @operator(kind="attention")
 def packed_multi_head_attention(
-    query: Array,
-    key: Array | None = None,
-    value: Array | None = None,
-    bias: Bias[Array] | None = None,
-    token_offset: Array | None = None,
+    query: ArrayLike,
+    key: ArrayLike | None = None,
+    value: ArrayLike | None = None,
+    bias: Bias[ArrayLike] | None = None,
+    token_offset: ArrayLike | None = None,
     cumulative_sequence_length: Any = None,
-    attention_bias: Array | None = None,
+    attention_bias: ArrayLike | None = None,
     *,
     num_heads: int,
     mask_filter_value: float = -10000.0,
@@ -149,7 +149,7 @@ def _packed_heads(operands: tuple[Any, ...], heads: int, scale: float) -> Any:
     return _within_sequences((q, k, v), offset, ends, extra, heads, scale)
 
 
-def remove_padding(input: Array, sequence_token_count: Static) -> tuple[Array, Array, Array, Array]:
+def remove_padding(input: ArrayLike, sequence_token_count: Static) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Packs the tokens of a batch with padding on the right.
 
     input: (B, S, D), floats. sequence_token_count: integers (B,), the tokens of each sequence; static, since their sum
@@ -185,7 +185,7 @@ def remove_padding(input: Array, sequence_token_count: Static) -> tuple[Array, A
     return tokens, offset, cumulative, most
 
 
-def restore_padding(input: Array, token_offset: Array) -> jax.Array:
+def restore_padding(input: ArrayLike, token_offset: ArrayLike) -> jax.Array:
     """Restores the batch whose tokens `remove_padding` has packed, with zeros as padding.
 
     input: (T, D), floats. token_offset: integers (B, S). Returns (B, S, D). Raises ShapeError, DTypeError.

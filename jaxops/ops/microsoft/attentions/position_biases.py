@@ -20,11 +20,11 @@ from jaxops.ops.microsoft.attentions.projected_attention import along_last
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.microsoft.attentions import cached_attention as sizes_of, packing as packed_sizes
 from jaxops.signature import Bias, Static, Weight
-from jaxops.static import Array, Dim, jit_if_concrete, known
+from jaxops.static import ArrayLike, Dim, jit_if_concrete, known
 
 
 def relative_position_bias(
-    bias_table: Array, query_length: Static, key_length: Static, *, max_distance: int, is_bidirectional: int = 0
+    bias_table: ArrayLike, query_length: Static, key_length: Static, *, max_distance: int, is_bidirectional: int = 0
 ) -> jax.Array:
     """Returns a learned bias for each distance of query and key; larger distances share buckets (T5).
 
@@ -79,13 +79,13 @@ def _relative(table: Any, length: Dim, max_distance: int, both: bool) -> Any:
 
 
 def gated_relative_position_bias(
-    query_layer: Array,
-    query_bias: Array,
-    rel_pos: Array,
-    weight: Weight[Array],
-    bias: Bias[Array],
-    eco_a: Array,
-    token_offset: Array | None = None,
+    query_layer: ArrayLike,
+    query_bias: ArrayLike,
+    rel_pos: ArrayLike,
+    weight: Weight[ArrayLike],
+    bias: Bias[ArrayLike],
+    eco_a: ArrayLike,
+    token_offset: ArrayLike | None = None,
     *,
     num_heads: int,
 ) -> jax.Array:

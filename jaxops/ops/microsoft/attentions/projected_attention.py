@@ -8,6 +8,7 @@ __all__ = ["attention", "decoder_attention", "decoder_masked_self_attention"]
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -22,18 +23,18 @@ from jaxops.ops.microsoft.attentions.cached_attention import Options, cached, kn
 from jaxops.shapes.arithmetic import agree, must_fit, sizes_fit
 from jaxops.shapes.microsoft.attentions import cached_attention as sizes_of
 from jaxops.signature import Bias, Static, Traits, Weight
-from jaxops.static import Array, array, jit_if_concrete, known
+from jaxops.static import ArrayLike, array, jit_if_concrete, known
 
 TRAITS = Traits(kind="attention")
 
 
 def attention(
-    input: Array,
-    weights: Weight[Array],
-    bias: Bias[Array] | None = None,
-    mask_index: Array | None = None,
-    past: Array | None = None,
-    attention_bias: Array | None = None,
+    input: ArrayLike,
+    weights: Weight[ArrayLike],
+    bias: Bias[ArrayLike] | None = None,
+    mask_index: ArrayLike | None = None,
+    past: ArrayLike | None = None,
+    attention_bias: ArrayLike | None = None,
     past_sequence_length: Any = None,
     *,
     num_heads: int,
@@ -44,7 +45,7 @@ def attention(
     rotary_embedding_dim: int = 0,
     scale: float | None = None,
     unidirectional: int = 0,
-) -> tuple[Array, Array | None]:
+) -> tuple[jax.Array, jax.Array | None]:
     """Computes attention whose queries, keys and values are the columns of input · weights + bias.
 
     input: (B, S, Di), floats. weights: (Di, D + D + Dv), for queries, keys and values of N = num_heads heads; bias:
@@ -82,22 +83,22 @@ def attention(
 
 
 def decoder_masked_self_attention(
-    input: Array,
-    weights: Weight[Array],
-    bias: Bias[Array],
-    mask_index: Array | None = None,
-    past: Array | None = None,
-    attention_bias: Array | None = None,
+    input: ArrayLike,
+    weights: Weight[ArrayLike],
+    bias: Bias[ArrayLike],
+    mask_index: ArrayLike | None = None,
+    past: ArrayLike | None = None,
+    attention_bias: ArrayLike | None = None,
     past_sequence_length: Any = None,
     beam_width: Static = None,
-    cache_indirection: Array | None = None,
+    cache_indirection: ArrayLike | None = None,
     *,
     num_heads: int,
     do_rotary: int = 0,
     mask_filter_value: float = -10000.0,
     past_present_share_buffer: int = 0,
     scale: float | None = None,
-) -> tuple[Array, Array | None]:
+) -> tuple[jax.Array, jax.Array | None]:
     """Computes `attention` for one new token, as a step of decoding.
 
     input: (B, 1, Di). The other operands and attributes are those of `attention`; mask_index is (B, T).
@@ -160,7 +161,7 @@ def _projected(
     scale: float | None,
     unidirectional: int,
     beams: Any = None,
-) -> tuple[Array, Array | None]:
+) -> tuple[jax.Array, jax.Array | None]:
     input, weights, bias, mask_index, past, attention_bias, past_length = inputs
     arrays = floats_of_one_type(input=input, weights=weights, bias=bias, past=past, attention_bias=attention_bias)
     x, w, b, old, extra = arrays
@@ -236,14 +237,14 @@ def _angles(first: Any, length: Any, turned: int) -> tuple[Any, Any]:
 
 
 def decoder_attention(
-    query: Array,
-    key: Array,
-    q_weight: Array,
-    kv_weight: Array,
-    bias: Bias[Array],
-    key_padding_mask: Array | None = None,
-    key_cache: Array | None = None,
-    value_cache: Array | None = None,
+    query: ArrayLike,
+    key: ArrayLike,
+    q_weight: ArrayLike,
+    kv_weight: ArrayLike,
+    bias: Bias[ArrayLike],
+    key_padding_mask: ArrayLike | None = None,
+    key_cache: ArrayLike | None = None,
+    value_cache: ArrayLike | None = None,
     static_kv: Static = False,
     use_past: Static = False,
     has_layer_state: Static = False,
@@ -251,7 +252,7 @@ def decoder_attention(
     *,
     num_heads: int,
     mask_filter_value: float = -10000.0,
-) -> tuple[Array, Array, Array]:
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Computes attention of a decoder to itself or, with static_kv, to an encoder; the first axis is the sequence.
 
     query: (S, B, D), floats. key: (L, B, D). q_weight: (D, D). kv_weight: (D, 2 · D). bias: (3 · D,), for queries, keys

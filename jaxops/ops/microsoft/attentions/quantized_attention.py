@@ -16,7 +16,7 @@ from jaxops.ops.microsoft.quantized.products import matmul_integer_to_float
 from jaxops.shapes.arithmetic import agree, must_agree, must_fit
 from jaxops.shapes.microsoft.attentions import cached_attention as shared_sizes
 from jaxops.signature import Bias, Traits, Weight
-from jaxops.static import Array, Dim, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Dim, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="attention", precision="exact")
 
@@ -34,15 +34,15 @@ def _head_size(x: Sizes, w: Sizes, bias: Sizes, heads: int) -> Dim:
 
 
 def qattention(
-    input: Array,
-    weight: Weight[Array],
-    bias: Bias[Array],
-    input_scale: Array,
-    weight_scale: Array,
-    mask_index: Array | None = None,
-    input_zero_point: Array | None = None,
-    weight_zero_point: Array | None = None,
-    past: Array | None = None,
+    input: ArrayLike,
+    weight: Weight[ArrayLike],
+    bias: Bias[ArrayLike],
+    input_scale: ArrayLike,
+    weight_scale: ArrayLike,
+    mask_index: ArrayLike | None = None,
+    input_zero_point: ArrayLike | None = None,
+    weight_zero_point: ArrayLike | None = None,
+    past: ArrayLike | None = None,
     *,
     do_rotary: int | None = None,
     mask_filter_value: float | None = None,

@@ -20,16 +20,16 @@ from jaxops.ops.common.scaled_dot_product import rotated
 from jaxops.shapes.microsoft.attentions import rotary as sizes_of
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.signature import Table
-from jaxops.static import Array, array, is_symbolic, jit_if_concrete
+from jaxops.static import ArrayLike, array, is_symbolic, jit_if_concrete
 
 Layout = Literal[0, 1]
 
 
 def rotary_embedding(
-    input: Array,
-    position_ids: Array,
-    cos_cache: Table[Array],
-    sin_cache: Table[Array],
+    input: ArrayLike,
+    position_ids: ArrayLike,
+    cos_cache: Table[ArrayLike],
+    sin_cache: Table[ArrayLike],
     *,
     interleaved: int = 0,
     is_packed_batching: int = 0,
@@ -98,10 +98,10 @@ def _turned(x: Any, cos: Any, sin: Any, heads: Any, interleaved: bool) -> Any:
 
 
 def m_rotary_embedding(
-    input: Array,
-    position_ids: Array,
-    cos_cache: Table[Array],
-    sin_cache: Table[Array],
+    input: ArrayLike,
+    position_ids: ArrayLike,
+    cos_cache: Table[ArrayLike],
+    sin_cache: Table[ArrayLike],
     *,
     mrope_section: Sequence[int],
     interleaved: int = 0,
@@ -148,7 +148,9 @@ def _m_rotary(operands: tuple[Any, ...], heads: Any, interleaved: bool, chosen: 
     return _turned(x, angles(cos), angles(sin), heads, interleaved)
 
 
-def gemma_rotary_embedding(emb: Array, q: Array, q_rot: Array, k: Array, k_rot: Array) -> tuple[Array, Array]:
+def gemma_rotary_embedding(
+    emb: ArrayLike, q: ArrayLike, q_rot: ArrayLike, k: ArrayLike, k_rot: ArrayLike
+) -> tuple[jax.Array, jax.Array]:
     """Returns q · cos(emb) + q_rot · sin(emb), and the same for k.
 
     emb: (B, S, H), floats. q, q_rot, k, k_rot: (B, N, S, H), floats of one dtype; cosines and sines take that dtype.

@@ -21,7 +21,7 @@ from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.microsoft.quantized import block_quantization as sizes_of
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.signature import Bias, Weight, operator
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import ArrayLike, jit_if_concrete
 
 # The numbers of the codes of bitsandbytes: a sign with a 3-bit float, and the quantiles of a normal
 # distribution.
@@ -36,12 +36,12 @@ _NF4 = (
 
 @operator(kind="linear")
 def matmul_nbits(
-    a: Array,
-    b: Weight[Array],
-    scales: Array,
-    zero_points: Array | None = None,
-    g_idx: Array | None = None,
-    bias: Bias[Array] | None = None,
+    a: ArrayLike,
+    b: Weight[ArrayLike],
+    scales: ArrayLike,
+    zero_points: ArrayLike | None = None,
+    g_idx: ArrayLike | None = None,
+    bias: Bias[ArrayLike] | None = None,
     *,
     K: int,
     N: int,
@@ -117,9 +117,9 @@ def _weights_of_groups(q: jax.Array, scales: jax.Array, zeros: jax.Array | None,
 
 @operator(kind="linear")
 def matmul_bnb4(
-    a: Array,
-    b: Weight[Array],
-    absmax: Array,
+    a: ArrayLike,
+    b: Weight[ArrayLike],
+    absmax: ArrayLike,
     *,
     K: int,
     N: int,
@@ -168,10 +168,10 @@ def _matmul_bnb4(operands: tuple[jax.Array, ...], sizes: tuple[int, ...], kind: 
 
 @operator(kind="embedding")
 def gather_block_quantized(
-    data: Weight[Array],
-    indices: Array,
-    scales: Array,
-    zero_points: Array | None = None,
+    data: Weight[ArrayLike],
+    indices: ArrayLike,
+    scales: ArrayLike,
+    zero_points: ArrayLike | None = None,
     *,
     bits: int = 4,
     block_size: int = 128,

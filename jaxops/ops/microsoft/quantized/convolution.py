@@ -12,22 +12,22 @@ from jaxops.ops.microsoft.fused_convolution import channels_first
 from jaxops.ops.nn import quantized_convolution as standard
 from jaxops.ops.nn.convolution import ConvAttributes, conv
 from jaxops.signature import Bias, Traits, Weight, like
-from jaxops.static import Array
+from jaxops.static import ArrayLike
 
 TRAITS = Traits(kind="convolution", precision="exact")
 
 
 @like(conv)
 def qlinear_conv(
-    x: Array,
-    x_scale: Array,
-    x_zero_point: Array,
-    w: Weight[Array],
-    w_scale: Array,
-    w_zero_point: Array,
-    y_scale: Array,
-    y_zero_point: Array,
-    b: Bias[Array] | None = None,
+    x: ArrayLike,
+    x_scale: ArrayLike,
+    x_zero_point: ArrayLike,
+    w: Weight[ArrayLike],
+    w_scale: ArrayLike,
+    w_zero_point: ArrayLike,
+    y_scale: ArrayLike,
+    y_zero_point: ArrayLike,
+    b: Bias[ArrayLike] | None = None,
     *,
     channels_last: int = 0,
     **attributes: Unpack[ConvAttributes],

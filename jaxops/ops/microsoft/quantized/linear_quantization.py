@@ -8,13 +8,13 @@ import numpy as np
 
 from jaxops.ops.quantization import linear_quantization as standard
 from jaxops.signature import Traits, operator
-from jaxops.static import Array
+from jaxops.static import ArrayLike
 
 TRAITS = Traits(precision="exact")
 
 
 def quantize_linear(
-    x: Array, y_scale: Array, y_zero_point: Array | None = None, *, axis: int | None = None
+    x: ArrayLike, y_scale: ArrayLike, y_zero_point: ArrayLike | None = None, *, axis: int | None = None
 ) -> jax.Array:
     """saturate(round(x / y_scale) + y_zero_point), rounded half to even.
 
@@ -31,7 +31,7 @@ def quantize_linear(
 
 @operator(kind="form")
 def dequantize_linear(
-    x: Array, x_scale: Array, x_zero_point: Array | None = None, *, axis: int | None = None
+    x: ArrayLike, x_scale: ArrayLike, x_zero_point: ArrayLike | None = None, *, axis: int | None = None
 ) -> jax.Array:
     """(x - x_zero_point) · x_scale.
 

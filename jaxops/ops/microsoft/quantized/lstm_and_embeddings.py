@@ -21,25 +21,25 @@ from jaxops.ops.recurrent.layers import lstm_step
 from jaxops.ops.recurrent.recurrence import Cell, Direction, Step, Weights, directions, layer
 from jaxops.shapes.arithmetic import must_fit, sizes_fit
 from jaxops.signature import Bias, Traits, Weight, operator
-from jaxops.static import Array, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Sizes, jit_if_concrete
 
 TRAITS = Traits(precision="exact")
 
 
 @operator(kind="recurrent")
 def dynamic_quantize_lstm(
-    x: Array,
-    w: Weight[Array],
-    r: Weight[Array],
-    b: Bias[Array] | None,
-    sequence_lens: Array | None,
-    initial_h: Array | None,
-    initial_c: Array | None,
-    p: Weight[Array] | None,
-    w_scale: Array,
-    w_zero_point: Array,
-    r_scale: Array,
-    r_zero_point: Array,
+    x: ArrayLike,
+    w: Weight[ArrayLike],
+    r: Weight[ArrayLike],
+    b: Bias[ArrayLike] | None,
+    sequence_lens: ArrayLike | None,
+    initial_h: ArrayLike | None,
+    initial_c: ArrayLike | None,
+    p: Weight[ArrayLike] | None,
+    w_scale: ArrayLike,
+    w_zero_point: ArrayLike,
+    r_scale: ArrayLike,
+    r_zero_point: ArrayLike,
     *,
     activation_alpha: Sequence[float] | None = None,
     activation_beta: Sequence[float] | None = None,
@@ -139,24 +139,24 @@ _LSTM = Cell(_lstm_step, gates=4, states=2, inputs=_inputs, recurrence=lambda r:
 
 
 def qembed_layer_normalization(
-    input_ids: Array,
-    segment_ids: Array | None,
-    word_embedding_quant: Array,
-    position_embedding_quant: Array,
-    segment_embedding: Array | None,
-    gamma_quant: Array,
-    beta_quant: Array,
-    mask: Array | None,
-    word_embedding_scale: Array,
-    position_embedding_scale: Array,
-    segment_embedding_scale: Array | None,
-    gamma_scale: Array,
-    beta_scale: Array,
-    word_embedding_zero_point: Array,
-    position_embedding_zero_point: Array,
-    segment_embedding_zero_point: Array | None,
-    gamma_zero_point: Array,
-    beta_zero_point: Array,
+    input_ids: ArrayLike,
+    segment_ids: ArrayLike | None,
+    word_embedding_quant: ArrayLike,
+    position_embedding_quant: ArrayLike,
+    segment_embedding: ArrayLike | None,
+    gamma_quant: ArrayLike,
+    beta_quant: ArrayLike,
+    mask: ArrayLike | None,
+    word_embedding_scale: ArrayLike,
+    position_embedding_scale: ArrayLike,
+    segment_embedding_scale: ArrayLike | None,
+    gamma_scale: ArrayLike,
+    beta_scale: ArrayLike,
+    word_embedding_zero_point: ArrayLike,
+    position_embedding_zero_point: ArrayLike,
+    segment_embedding_zero_point: ArrayLike | None,
+    gamma_zero_point: ArrayLike,
+    beta_zero_point: ArrayLike,
     *,
     epsilon: float = 1e-12,
 ) -> tuple[jax.Array, jax.Array]:

@@ -21,7 +21,7 @@ from jaxops.ops.microsoft.quantized.codebooks import codebook
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.signature import ElementType, Static, Weight, operator
-from jaxops.static import Array, Dim, Sizes, jit_if_concrete
+from jaxops.static import ArrayLike, Dim, Sizes, jit_if_concrete
 
 # The numbers of the 4-bit codes of IQ4_NL and IQ4_XS.
 _IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
@@ -198,7 +198,7 @@ _FORMATS = {
 
 
 def gather_packed(
-    data: Array, indices: Array, *, K: int, packed_type: int, output_dtype: ElementType = jnp.bfloat16
+    data: ArrayLike, indices: ArrayLike, *, K: int, packed_type: int, output_dtype: ElementType = jnp.bfloat16
 ) -> jax.Array:
     """Returns dequantized rows of a table whose elements are packed into blocks.
 
@@ -250,7 +250,7 @@ _COLUMN_BLOCKS = {0: 32, 1: 32, 2: 64}
 
 
 @operator(kind="linear")
-def matmul_fp_q4(a: Array, b: Weight[Array], b_shape: Static, *, blk_quant_type: int = 1) -> jax.Array:
+def matmul_fp_q4(a: ArrayLike, b: Weight[ArrayLike], b_shape: Static, *, blk_quant_type: int = 1) -> jax.Array:
     """Returns a · w, where the columns of w (K, N) are packed into blocks of 4-bit codes, each with a scale.
 
     a: (…, K), floats. b: uint8, flat: column by column, with the last block of each padded. A block has a scale, the 4

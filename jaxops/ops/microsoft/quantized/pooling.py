@@ -26,17 +26,17 @@ from jaxops.ops.nn.windows import counts, options, pool
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import AutoPad, Options
 from jaxops.signature import Traits, operator
-from jaxops.static import Array, Ints, Sizes, jit_if_concrete
+from jaxops.static import Array, ArrayLike, Ints, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="pooling", precision="exact")
 
 
 def qlinear_average_pool(
-    x: Array,
-    x_scale: Array,
-    x_zero_point: Array | None,
-    y_scale: Array,
-    y_zero_point: Array | None = None,
+    x: ArrayLike,
+    x_scale: ArrayLike,
+    x_zero_point: ArrayLike | None,
+    y_scale: ArrayLike,
+    y_zero_point: ArrayLike | None = None,
     *,
     kernel_shape: Ints,
     auto_pad: AutoPad = "NOTSET",
@@ -93,7 +93,13 @@ def _operands(x: Any, by: Any, zero: Any, y_by: Any, y_zero: Any) -> tuple[Array
 
 
 def qlinear_global_average_pool(
-    x: Array, x_scale: Array, x_zero_point: Array, y_scale: Array, y_zero_point: Array, *, channels_last: int = 0
+    x: ArrayLike,
+    x_scale: ArrayLike,
+    x_zero_point: ArrayLike,
+    y_scale: ArrayLike,
+    y_zero_point: ArrayLike,
+    *,
+    channels_last: int = 0,
 ) -> jax.Array:
     """Returns the quantized mean over the spatial axes of the dequantized x.
 
@@ -114,11 +120,11 @@ def qlinear_global_average_pool(
 
 @operator(kind="")
 def qlinear_reduce_mean(
-    data: Array,
-    data_scale: Array,
-    data_zero_point: Array | None,
-    reduced_scale: Array,
-    reduced_zero_point: Array | None = None,
+    data: ArrayLike,
+    data_scale: ArrayLike,
+    data_zero_point: ArrayLike | None,
+    reduced_scale: ArrayLike,
+    reduced_zero_point: ArrayLike | None = None,
     *,
     axes: Ints,
     keepdims: int,
@@ -148,7 +154,7 @@ def _mean(operands: tuple[jax.Array, ...], axes: tuple[int, ...], keepdims: bool
 
 
 @operator(kind="")
-def reduce_sum_integer(data: Array, *, axes: Ints, keepdims: int) -> jax.Array:
+def reduce_sum_integer(data: ArrayLike, *, axes: Ints, keepdims: int) -> jax.Array:
     """Returns the sum of integers over axes, in 32 bits.
 
     data: int8 or uint8. Returns: int32 for int8, uint32 for uint8; an axis that is reduced has size 1, or is gone

@@ -20,12 +20,12 @@ from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.math import linear_algebra as sizes_of, quantized_products as sizes_of_scales
 from jaxops.shapes.math.broadcasting import must_broadcast
 from jaxops.signature import Bias, Traits, Weight
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import ArrayLike, jit_if_concrete
 
 TRAITS = Traits(kind="linear", precision="exact")
 
 
-def matmul_integer16(a: Weight[Array], b: Weight[Array]) -> jax.Array:
+def matmul_integer16(a: Weight[ArrayLike], b: Weight[ArrayLike]) -> jax.Array:
     """Returns a · b of 16-bit integers, as `matmul`; sums wrap around in 32 bits.
 
     a: (…, M, K) or (K,). b: (…, K, N) or (K,). int16 or uint16, each.
@@ -48,13 +48,13 @@ def _matmul_integer16(operands: tuple[jax.Array, ...]) -> jax.Array:
 
 
 def matmul_integer_to_float(
-    a: Array,
-    b: Weight[Array],
-    a_scale: Array,
-    b_scale: Array,
-    a_zero_point: Array | None = None,
-    b_zero_point: Array | None = None,
-    bias: Bias[Array] | None = None,
+    a: ArrayLike,
+    b: Weight[ArrayLike],
+    a_scale: ArrayLike,
+    b_scale: ArrayLike,
+    a_zero_point: ArrayLike | None = None,
+    b_zero_point: ArrayLike | None = None,
+    bias: Bias[ArrayLike] | None = None,
 ) -> jax.Array:
     """Returns (a - a_zero_point) · (b - b_zero_point) · a_scale · b_scale + bias; the matrix product is of integers.
 
@@ -98,7 +98,11 @@ def _with_bias(y: jax.Array, bias: jax.Array | None) -> jax.Array:
 
 
 def dynamic_quantize_matmul(
-    a: Array, b: Weight[Array], b_scale: Array, b_zero_point: Array | None = None, bias: Bias[Array] | None = None
+    a: ArrayLike,
+    b: Weight[ArrayLike],
+    b_scale: ArrayLike,
+    b_zero_point: ArrayLike | None = None,
+    bias: Bias[ArrayLike] | None = None,
 ) -> jax.Array:
     """Multiplies floats by a quantized matrix; `dynamic_quantize_linear` quantizes a first.
 
@@ -120,15 +124,15 @@ def dynamic_quantize_matmul(
 
 
 def qgemm(
-    a: Array,
-    a_scale: Array,
-    a_zero_point: Array,
-    b: Weight[Array],
-    b_scale: Array,
-    b_zero_point: Array,
-    c: Bias[Array] | None = None,
-    y_scale: Array | None = None,
-    y_zero_point: Array | None = None,
+    a: ArrayLike,
+    a_scale: ArrayLike,
+    a_zero_point: ArrayLike,
+    b: Weight[ArrayLike],
+    b_scale: ArrayLike,
+    b_zero_point: ArrayLike,
+    c: Bias[ArrayLike] | None = None,
+    y_scale: ArrayLike | None = None,
+    y_zero_point: ArrayLike | None = None,
     *,
     alpha: float = 1.0,
     transA: int = 0,

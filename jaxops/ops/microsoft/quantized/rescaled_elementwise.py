@@ -41,20 +41,20 @@ from jaxops.ops.common.quantized_numbers import (
 from jaxops.ops.tensor.joining import concat
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.signature import Traits, operator
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import ArrayLike, jit_if_concrete
 
 TRAITS = Traits(precision="exact")
 
 
 def qlinear_add(
-    a: Array,
-    a_scale: Array,
-    a_zero_point: Array | None,
-    b: Array,
-    b_scale: Array,
-    b_zero_point: Array | None,
-    c_scale: Array,
-    c_zero_point: Array | None = None,
+    a: ArrayLike,
+    a_scale: ArrayLike,
+    a_zero_point: ArrayLike | None,
+    b: ArrayLike,
+    b_scale: ArrayLike,
+    b_zero_point: ArrayLike | None,
+    c_scale: ArrayLike,
+    c_zero_point: ArrayLike | None = None,
 ) -> jax.Array:
     """Returns the quantized sum of the dequantized a and b; the operands broadcast.
 
@@ -71,14 +71,14 @@ def qlinear_add(
 
 
 def qlinear_mul(
-    a: Array,
-    a_scale: Array,
-    a_zero_point: Array | None,
-    b: Array,
-    b_scale: Array,
-    b_zero_point: Array | None,
-    c_scale: Array,
-    c_zero_point: Array | None = None,
+    a: ArrayLike,
+    a_scale: ArrayLike,
+    a_zero_point: ArrayLike | None,
+    b: ArrayLike,
+    b_scale: ArrayLike,
+    b_zero_point: ArrayLike | None,
+    c_scale: ArrayLike,
+    c_zero_point: ArrayLike | None = None,
 ) -> jax.Array:
     """Returns the quantized product of the dequantized a and b; the operands broadcast.
 
@@ -119,7 +119,9 @@ def _combined(operands: tuple[jax.Array, ...], is_product: bool) -> jax.Array:
     return saturated(computed_once(one + other), c_zero, c_zero.dtype)
 
 
-def mul_integer(a: Array, a_zero_point: Array | None, b: Array, b_zero_point: Array | None = None) -> jax.Array:
+def mul_integer(
+    a: ArrayLike, a_zero_point: ArrayLike | None, b: ArrayLike, b_zero_point: ArrayLike | None = None
+) -> jax.Array:
     """Returns (a - a_zero_point) · (b - b_zero_point), element by element; the operands broadcast.
 
     a, b: int8 or uint8, of one type. Zero points: scalars in the type of a; 0 when None. Returns int32.
@@ -145,7 +147,11 @@ def _mul_integer(operands: tuple[jax.Array, ...]) -> jax.Array:
 
 @operator(kind="activation")
 def qlinear_sigmoid(
-    x: Array, x_scale: Array, x_zero_point: Array | None, y_scale: Array, y_zero_point: Array | None = None
+    x: ArrayLike,
+    x_scale: ArrayLike,
+    x_zero_point: ArrayLike | None,
+    y_scale: ArrayLike,
+    y_zero_point: ArrayLike | None = None,
 ) -> jax.Array:
     """Returns the quantized 1 / (1 + exp(-v)) for each element v of the dequantized x.
 
@@ -161,11 +167,11 @@ def qlinear_sigmoid(
 
 @operator(kind="activation")
 def qlinear_leaky_relu(
-    x: Array,
-    x_scale: Array,
-    x_zero_point: Array | None,
-    y_scale: Array,
-    y_zero_point: Array | None = None,
+    x: ArrayLike,
+    x_scale: ArrayLike,
+    x_zero_point: ArrayLike | None,
+    y_scale: ArrayLike,
+    y_zero_point: ArrayLike | None = None,
     *,
     alpha: float = 0.01,
 ) -> jax.Array:
@@ -205,11 +211,11 @@ def _requantized(x: jax.Array, by: jax.Array, zero: jax.Array) -> jax.Array:
 
 @operator(kind="activation")
 def qlinear_softmax(
-    x: Array,
-    x_scale: Array,
-    x_zero_point: Array | None,
-    y_scale: Array,
-    y_zero_point: Array,
+    x: ArrayLike,
+    x_scale: ArrayLike,
+    x_zero_point: ArrayLike | None,
+    y_scale: ArrayLike,
+    y_zero_point: ArrayLike,
     *,
     opset: int,
     axis: int = -1,
@@ -247,15 +253,15 @@ def _softmax(operands: tuple[jax.Array, ...], axes: tuple[int, ...]) -> jax.Arra
 
 
 def qlinear_where(
-    condition: Array,
-    x: Array,
-    x_scale: Array,
-    x_zero_point: Array,
-    y: Array,
-    y_scale: Array,
-    y_zero_point: Array,
-    z_scale: Array,
-    z_zero_point: Array,
+    condition: ArrayLike,
+    x: ArrayLike,
+    x_scale: ArrayLike,
+    x_zero_point: ArrayLike,
+    y: ArrayLike,
+    y_scale: ArrayLike,
+    y_zero_point: ArrayLike,
+    z_scale: ArrayLike,
+    z_zero_point: ArrayLike,
 ) -> jax.Array:
     """Selects the dequantized x where the condition is true, else y, and quantizes the result; all three broadcast.
 
@@ -286,7 +292,7 @@ def _where(operands: tuple[jax.Array, ...]) -> Any:
     return lax.select(*(broadcast_to(v, sizes) for v in (chosen, one, other)))
 
 
-def qlinear_concat(y_scale: Array, y_zero_point: Array, inputs: Sequence[Array], *, axis: int) -> jax.Array:
+def qlinear_concat(y_scale: ArrayLike, y_zero_point: ArrayLike, inputs: Sequence[ArrayLike], *, axis: int) -> jax.Array:
     """Joins dequantized arrays along an axis, and quantizes the result.
 
     inputs: for each array its numbers (int8 or uint8), its scale (a float32 scalar) and its zero point. y_scale,

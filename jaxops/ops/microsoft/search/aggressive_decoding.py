@@ -4,6 +4,7 @@ __all__ = ["bifurcation_detector"]
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -13,21 +14,21 @@ from jaxops.dtypes import integral
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.common.result_sizes import unbounded
 from jaxops.signature import Static
-from jaxops.static import Array, Tracer, is_static, jit_if_concrete
+from jaxops.static import ArrayLike, Tracer, is_static, jit_if_concrete
 
 _NAMES = ("src_tokens", "cur_tokens", "prev_suffix_match_idx", "pred_tokens")
 
 
 def bifurcation_detector(
-    src_tokens: Array,
-    cur_tokens: Array,
-    prev_suffix_match_idx: Array,
-    pred_tokens: Array | None = None,
+    src_tokens: ArrayLike,
+    cur_tokens: ArrayLike,
+    prev_suffix_match_idx: ArrayLike,
+    pred_tokens: ArrayLike | None = None,
     *,
     max_ngram_size: int = 3,
     min_ngram_size: int = 1,
     size: Static = None,
-) -> tuple[Array, Array]:
+) -> tuple[jax.Array, jax.Array]:
     """Appends predicted tokens up to the first that differs from the source, and returns where to continue in the
     source.
 

@@ -4,7 +4,7 @@ __all__ = ["beam_search"]
 
 from typing import Any, NamedTuple
 
-import jax  # noqa: F401 - the doctest uses it
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -21,23 +21,23 @@ from jaxops.ops.microsoft.search import (
 from jaxops.ops.microsoft.search.greedy import counted_logits
 from jaxops.ops.microsoft.search.searched_decoders import Decoder
 from jaxops.signature import Static
-from jaxops.static import Array, Tracer, array, known
+from jaxops.static import ArrayLike, Tracer, array, known
 
 _MOST_BEAMS = 128  # onnxruntime's limit
 
 
 def beam_search(
-    input_ids: Array,
+    input_ids: ArrayLike,
     max_length: Static,
     min_length: Static = None,
     num_beams: Static = 1,
     num_return_sequences: Static = 1,
     length_penalty: Static = None,
-    repetition_penalty: Array | None = None,
-    vocab_mask: Array | None = None,
-    prefix_vocab_mask: Array | None = None,
-    attention_mask: Array | None = None,
-    decoder_input_ids: Array | None = None,
+    repetition_penalty: ArrayLike | None = None,
+    vocab_mask: ArrayLike | None = None,
+    prefix_vocab_mask: ArrayLike | None = None,
+    attention_mask: ArrayLike | None = None,
+    decoder_input_ids: ArrayLike | None = None,
     logits_processor: Static = None,
     *,
     decoder: Decoder,
@@ -51,7 +51,7 @@ def beam_search(
     no_repeat_ngram_size: int = 0,
     vocab_size: int = -1,
     n_outputs: int = 3,
-) -> tuple[Array, ...]:
+) -> tuple[jax.Array, ...]:
     """Finds the likeliest continuations of prompts by a decoder, keeping the K best ones at each step.
 
     input_ids: int32 (B, S), the prompts. max_length: the length M of the results, at most 4096. num_beams: K, 1 to 128.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import jax  # noqa: F401 - the doctest uses it
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -18,17 +18,17 @@ from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.microsoft.search import searched_decoders as decoders, token_scores
 from jaxops.ops.microsoft.search.searched_decoders import Decoder
 from jaxops.signature import Static
-from jaxops.static import Array, Tracer, array, jit_if_concrete
+from jaxops.static import ArrayLike, Tracer, array, jit_if_concrete
 
 
 def greedy_search(
-    input_ids: Array,
+    input_ids: ArrayLike,
     max_length: Static,
     min_length: Static = None,
-    repetition_penalty: Array | None = None,
-    vocab_mask: Array | None = None,
-    prefix_vocab_mask: Array | None = None,
-    attention_mask: Array | None = None,
+    repetition_penalty: ArrayLike | None = None,
+    vocab_mask: ArrayLike | None = None,
+    prefix_vocab_mask: ArrayLike | None = None,
+    attention_mask: ArrayLike | None = None,
     *,
     decoder: Decoder,
     eos_token_id: int,
@@ -39,7 +39,7 @@ def greedy_search(
     model_type: int = 0,
     no_repeat_ngram_size: int = 0,
     vocab_size: int = -1,
-) -> Array:
+) -> jax.Array:
     """Continues prompts with the token to which a decoder gives the highest score, one after another.
 
     input_ids: int32 (B, S), the prompts, padded where they are shorter. max_length: the length M of the result, more

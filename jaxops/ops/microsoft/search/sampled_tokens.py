@@ -16,7 +16,7 @@ from jaxops.ops.microsoft.search import searched_decoders as decoders, token_sco
 from jaxops.ops.microsoft.search.greedy import check_gpt, counted_logits, searched
 from jaxops.ops.microsoft.search.searched_decoders import Decoder
 from jaxops.signature import Static
-from jaxops.static import Array, array, jit_if_concrete
+from jaxops.static import ArrayLike, array, jit_if_concrete
 
 
 class _Filter(NamedTuple):
@@ -29,15 +29,15 @@ class _Filter(NamedTuple):
 
 
 def sampling(
-    input_ids: Array,
+    input_ids: ArrayLike,
     max_length: Static,
     min_length: Static = None,
-    repetition_penalty: Array | None = None,
-    vocab_mask: Array | None = None,
-    prefix_vocab_mask: Array | None = None,
-    attention_mask: Array | None = None,
-    presence_mask: Array | None = None,
-    seed: Array | None = None,
+    repetition_penalty: ArrayLike | None = None,
+    vocab_mask: ArrayLike | None = None,
+    prefix_vocab_mask: ArrayLike | None = None,
+    attention_mask: ArrayLike | None = None,
+    presence_mask: ArrayLike | None = None,
+    seed: ArrayLike | None = None,
     *,
     decoder: Decoder,
     eos_token_id: int,
@@ -55,7 +55,7 @@ def sampling(
     top_p: float = 0.0,
     vocab_size: int = -1,
     n_outputs: int = 1,
-) -> Array:
+) -> jax.Array:
     """Continues prompts with tokens that are drawn by the probabilities of a decoder.
 
     The operands and decoders are those of `greedy_search`. temperature: the logits are divided by it; 0 and 1 have no

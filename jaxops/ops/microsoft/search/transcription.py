@@ -4,7 +4,7 @@ __all__ = ["whisper_beam_search"]
 
 from typing import Any
 
-import jax  # noqa: F401 - the doctest uses it
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -14,24 +14,24 @@ from jaxops.ops.microsoft.search import beams, encoded_decoders, searched_decode
 from jaxops.ops.microsoft.search.greedy import counted_logits
 from jaxops.ops.microsoft.search.searched_decoders import Decoder
 from jaxops.signature import Static
-from jaxops.static import Array, array
+from jaxops.static import ArrayLike, array
 
 
 def whisper_beam_search(
-    input_ids: Array,
+    input_ids: ArrayLike,
     max_length: Static,
     min_length: Static = None,
     num_beams: Static = 1,
     num_return_sequences: Static = 1,
     length_penalty: Static = None,
-    repetition_penalty: Array | None = None,
-    vocab_mask: Array | None = None,
-    prefix_vocab_mask: Array | None = None,
-    attention_mask: Array | None = None,
-    decoder_input_ids: Array | None = None,
+    repetition_penalty: ArrayLike | None = None,
+    vocab_mask: ArrayLike | None = None,
+    prefix_vocab_mask: ArrayLike | None = None,
+    attention_mask: ArrayLike | None = None,
+    decoder_input_ids: ArrayLike | None = None,
     logits_processor: Static = None,
-    cross_qk_layer_head: Array | None = None,
-    extra_decoding_ids: Array | None = None,
+    cross_qk_layer_head: ArrayLike | None = None,
+    extra_decoding_ids: ArrayLike | None = None,
     temperature: Static = None,
     *,
     decoder: Decoder,
@@ -52,7 +52,7 @@ def whisper_beam_search(
     no_repeat_ngram_size: int = 0,
     vocab_size: int = -1,
     n_outputs: int = 3,
-) -> tuple[Array, ...]:
+) -> tuple[jax.Array, ...]:
     """Finds the likeliest transcripts of speech by Whisper, with the beams of `beam_search`.
 
     input_ids: floating (B, bands, frames), the sound. decoder_input_ids: int32 (B, S), the tokens that all sequences
