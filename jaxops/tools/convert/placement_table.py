@@ -71,7 +71,7 @@ def _row(name: str, x: Any, role: str, chosen: Placement | None) -> Row:
     shape = x.shape if x.sharding is None else x.sharding.shard_shape(x.shape)
     if chosen is None:
         reason = "loaded without a rule"
-    elif x.sharding.is_equivalent_to(chosen.sharding, x.ndim):
+    elif x.sharding is not None and x.sharding.is_equivalent_to(chosen.sharding, x.ndim):
         reason = chosen.reason
     else:
         reason = "moved after loading"
