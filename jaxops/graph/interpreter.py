@@ -61,6 +61,8 @@ _MOST_CALLED = 1 << 16
 # operations, and recurses through a fusion: compiling a chain of 16,000 additions takes very long, one of 40,000 ends
 # the process.
 _FUSED = 2500
+# The most operands that a node of a graph that is compiled as one function computes with.
+_WIDE = 1000
 # Upper bound on inlined function nodes, per node of the graph.
 PER_NODE = 64
 
@@ -115,8 +117,12 @@ def run_graph(
 
 
 def is_long(graph: Graph) -> bool:
-    """Returns True if a graph is compiled in sections: on a CPU only, as other platforms inline all functions."""
-    return len(graph.nodes) + graph.inlined_nodes > 4 * _FUSED and jax.default_backend() == "cpu"
+    """Returns True if a graph is compiled in sections: on a CPU only, as other platforms inline all functions.
+
+    An operator of very many operands makes sections of its own (`jaxops.ops.common.elementwise`).
+    """
+    is_large = len(graph.nodes) + graph.inlined_nodes > 4 * _FUSED or graph.most_operands > _WIDE
+    return is_large and jax.default_backend() == "cpu"
 
 
 def in_sections(graph: Graph, start: int, stop: int, local: dict[str, Any], walk: Walk) -> int:

@@ -263,6 +263,13 @@ class Graph:
         return [*runs, *(run for run in ((begin, end), (end, stop)) if run[0] < run[1])]
 
     @cached_property
+    def most_operands(self) -> int:
+        """The largest number of operands that a node computes with, inside of subgraphs and bodies, too."""
+        inside = [graph.most_operands for node in self.nodes for graph in node.nested]
+        counts = [len(node.inputs) for node in self.nodes if node.operator.traits.kind != "movement"]
+        return max([0, *counts, *inside])
+
+    @cached_property
     def draws(self) -> bool:
         """True if a node draws random numbers."""
         return any(node.draws for node in self.nodes)

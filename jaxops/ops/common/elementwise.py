@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental.xla_metadata import set_xla_metadata
 
 from jaxops.dtypes import SUB_BYTE, TYPES_OF_SIZES, as_traced, is_float, number, type_name, unify
 from jaxops.errors import DTypeError, SignatureError
@@ -25,6 +26,9 @@ _KINDS = {
     "real numbers": (np.integer, np.floating),
     "real numbers or booleans": (np.integer, np.floating, np.bool_),
 }
+
+# The most operands in one elementwise operation of XLA; see `_combined`.
+_MOST_FUSED = 128
 
 
 def require(kind: str, *arrays: Array) -> None:
@@ -122,7 +126,22 @@ def broadcast_reduce(arrays: tuple[Array, ...], static_fn: Callable[..., Any], t
         bounded(sizes, max(a.dtype.itemsize for a in arrays))
         with np.errstate(all="ignore"):
             return np.asarray(reduce(static_fn, arrays))
-    return assert_sizes(reduce(traced_fn, [broadcast_to(a, sizes) for a in arrays]), sizes)
+    return assert_sizes(_combined(traced_fn, [broadcast_to(a, sizes) for a in arrays]), sizes)
+
+
+def _combined(fn: Callable[..., Any], arrays: Sequence[Any]) -> Any:
+    """Combines arrays from left to right.
+
+    Of many arrays, blocks are functions that XLA does not inline: it fuses elementwise operations without limit, and
+    the time to compile a fusion grows with the square of its operands.
+    """
+    if len(arrays) <= _MOST_FUSED:
+        return reduce(fn, arrays)
+    result, block = arrays[0], jax.jit(lambda *operands: reduce(fn, operands))
+    for start in range(1, len(arrays), _MOST_FUSED):
+        with set_xla_metadata(inlineable="false"):
+            result = block(result, *arrays[start : start + _MOST_FUSED])
+    return result
 
 
 @jit_if_concrete
