@@ -14,8 +14,9 @@ import numpy as np
 from jaxops import ops
 from jaxops.errors import ArgumentError, near
 from jaxops.frontend.signature_operator import SignatureOperator
-from jaxops.graph.nodes import Adapter, Graph, Node, Tensor
+from jaxops.graph.nodes import Adapter, Graph, Node, Piece, Tensor
 from jaxops.graph.parameters import Params
+from jaxops.tools.adapters.fused_projections import joined, named_like, names_in, pieces_of
 from jaxops.tools.adapters.merging import Adapting
 from jaxops.tools.adapters.peft_files import AdapterFile, read
 from jaxops.tools.adapters.products import Modules, Product, modules_with_products
@@ -30,11 +31,13 @@ _LISTED = 8
 
 
 class _Chosen(NamedTuple):
-    """The adapter of a module: its rank and alpha, and the values of a and b; None for new ones."""
+    """The adapter of a module: its rank and alpha, the values of a and b, and the modules of the file that it is from;
+    None and empty for new ones."""
 
     rank: int
     alpha: float
     values: tuple[np.ndarray, np.ndarray] | None = None
+    pieces: tuple[Piece, ...] = ()
 
 
 def adapting(adapters: Adapters) -> Adapting:
@@ -106,20 +109,26 @@ def _similar(name: str, modules: Modules) -> str:
 
 def _of_file(file: AdapterFile, modules: Modules) -> dict[str, _Chosen]:
     """Returns the adapters of a file, by the modules of the model."""
-    names = file.modules_in(modules.by_module)
+    known = names_in(modules)
+    names = file.modules_in(known)
     if names is None:
-        missing = next(name for name in file.by_module if name not in modules.by_module)
+        missing = next(name for name in file.by_module if name not in known)
         raise ArgumentError(
             f"`adapters`: '{file.folder}' belongs to another model: it adapts '{missing}', but this model has no such "
             f"module with a product x · W{_similar(missing, modules)}"
         )
-    for name, module in names.items():
-        file.check(name, modules.by_module[module][0].sizes)
-    return {
-        module: _Chosen(saved.rank, saved.alpha, (saved.a, saved.b))
-        for name, module in names.items()
-        for saved in [file.by_module[name]]
-    }
+    given: dict[str, list[Piece]] = {}
+    for name, known_as in names.items():
+        module, piece = known[known_as]
+        file.check(name, (modules.by_module[module][0].sizes[0], piece.count))
+        given.setdefault(module, []).append(piece._replace(name=name))
+    chosen = {}
+    for module, pieces in given.items():
+        product = modules.by_module[module][0]
+        whole = joined([(piece, file.by_module[piece.name]) for piece in pieces], product.sizes[1])
+        named = named_like(pieces, pieces_of(module, product))
+        chosen[module] = _Chosen(whole.rank, whole.alpha, (whole.a, whole.b), named)
+    return chosen
 
 
 def _adapted(choose: Callable[[Modules], dict[str, _Chosen]], graph: Graph, params: Params) -> tuple[Graph, Params]:
@@ -132,7 +141,8 @@ def _adapted(choose: Callable[[Modules], dict[str, _Chosen]], graph: Graph, para
         merges = modules.can_merge(products)
         first = products[0]
         weight, base = first.weight if merges else "", first.parameters[0]
-        adapter = Adapter(module, chosen.rank, chosen.alpha, a, b, base, weight, first.by_rows, first.factor)
+        pieces = chosen.pieces or pieces_of(module, first)
+        adapter = Adapter(module, chosen.rank, chosen.alpha, a, b, base, weight, first.by_rows, first.factor, pieces)
         tensors |= dict(zip((a, b), _values(adapter, chosen, products[0]), strict=True))
         own |= {a: a, b: b}
         adapters.append(adapter)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -179,6 +179,17 @@ class Variable:
     initial: str
 
 
+class Piece(NamedTuple):
+    """Some of the outputs of a module, by the name that files of adapters have for them.
+
+    start: the first one. count: how many.
+    """
+
+    name: str
+    start: int
+    count: int
+
+
 @dataclass(frozen=True)
 class Adapter:
     """A low-rank addition to the products of a module: each is y + alpha / rank · x · aᵀ · bᵀ.
@@ -186,6 +197,7 @@ class Adapter:
     a, b: the names of parameters of the model, of shapes (rank, inputs) and (outputs, rank). base: the parameter that
     the module's own product reads as its weight. weight: `base` if the addition can be merged into it, or ''. by_rows:
     whether its shape is (outputs, inputs). factor: what the module multiplies x · weight by.
+    pieces: the modules of a file of peft that it is written as; mostly the one.
     """
 
     module: str
@@ -197,6 +209,7 @@ class Adapter:
     weight: str
     by_rows: bool
     factor: float
+    pieces: tuple[Piece, ...]
 
 
 @dataclass(frozen=True, eq=False)

@@ -99,7 +99,8 @@ class Writing:
         """Writes the adapters alone, as the package peft does: `load(path, adapters=folder)` and peft read them.
 
         params: as `model.params`, which is the default. The folder gets 'adapter_model.safetensors', with the names
-        `base_model.model.<module>.lora_A.weight`, and 'adapter_config.json'.
+        `base_model.model.<module>.lora_A.weight`, and 'adapter_config.json'. A product of queries, keys and values
+        (`qkv_proj` of onnxruntime-genai's builder) has three modules there, as in peft: `q_proj`, `k_proj`, `v_proj`.
         Raises UnsupportedError for a model without adapters, PathError for a folder that cannot be made, and what
         `save` raises for params.
 

@@ -175,6 +175,7 @@ def _tensors(folder: Path) -> dict[str, np.ndarray]:
 def write(folder: str | os.PathLike[str], adapters: Sequence[Adapter], params: Mapping[str, Any]) -> None:
     """Writes adapters to a folder, which is made if its own folder exists; files of an earlier call are replaced.
 
+    One whose product makes queries, keys and values is written as three, as peft has it, unless it adds to fewer.
     Raises PathError for a folder that cannot be made.
     """
     from safetensors.flax import save_file
@@ -184,26 +185,46 @@ def write(folder: str | os.PathLike[str], adapters: Sequence[Adapter], params: M
         path.mkdir(exist_ok=True)
     except OSError as error:
         raise PathError(f"save_adapters: the folder '{path}' cannot be made: {error.strerror}") from error
-    rank, alpha = Counter((adapter.rank, adapter.alpha) for adapter in adapters).most_common(1)[0][0]
+    written: dict[str, Saved] = {}
+    for adapter in adapters:
+        written |= _taken_apart(adapter, *(np.asarray(params[name]) for name in (adapter.a, adapter.b)))
+    rank, alpha = Counter((one.rank, one.alpha) for one in written.values()).most_common(1)[0][0]
     config = {
         "peft_type": "LORA",
         "r": rank,
         "lora_alpha": _number(alpha),
-        "target_modules": [adapter.module for adapter in adapters],
-        "rank_pattern": {x.module: x.rank for x in adapters if x.rank != rank},
-        "alpha_pattern": {x.module: _number(x.alpha) for x in adapters if x.alpha != alpha},
+        "target_modules": list(written),
+        "rank_pattern": {name: one.rank for name, one in written.items() if one.rank != rank},
+        "alpha_pattern": {name: _number(one.alpha) for name, one in written.items() if one.alpha != alpha},
         "lora_dropout": 0.0,
         "bias": "none",
         "base_model_name_or_path": None,
         "inference_mode": True,
     }
     tensors = {}
-    for adapter in adapters:
-        for which, name in (("A", adapter.a), ("B", adapter.b)):
-            tensors[f"{_PREFIX}{adapter.module}.lora_{which}.weight"] = as_traced(params[name])
+    for name, one in written.items():
+        for which, values in (("A", one.a), ("B", one.b)):
+            tensors[f"{_PREFIX}{name}.lora_{which}.weight"] = as_traced(values)
     with replacing(path / _WEIGHTS, "save_adapters") as weights, replacing(path / _CONFIG, "save_adapters") as text:
         save_file(tensors, weights)
         text.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _taken_apart(adapter: Adapter, a: np.ndarray, b: np.ndarray) -> dict[str, Saved]:
+    """Returns an adapter for each piece of a module, which do the same together. One that adds nothing is left out.
+
+    A piece takes those rows of `a` that its outputs read.
+    """
+    found = {}
+    for name, start, count in adapter.pieces:
+        part = b[start : start + count]
+        read = (part != 0).any(0)
+        if len(adapter.pieces) == 1 or not (b != 0).any():
+            read[:] = True
+        if read.any():
+            alpha = adapter.alpha if read.all() else adapter.alpha * int(read.sum()) / adapter.rank
+            found[name] = Saved(alpha, a[read], part[:, read])
+    return found
 
 
 def _number(x: float) -> int | float:

@@ -6,7 +6,7 @@ DequantizeLinear makes floats of. Weights of a few bits are read by an operator 
 
 from collections import ChainMap, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -33,7 +33,8 @@ class Product:
     sizes: the numbers of inputs and outputs. dtype: of the result. is_turned: whether the value is transposed first.
     parameters: those that the weight follows from; if there are none, its name. weight: the only one, if it is floats
     that the product reads as they are; else ''. by_rows: whether its shape is (outputs, inputs). factor: what the
-    product is multiplied by.
+    product is multiplied by. parts: the numbers of outputs that an attention takes as queries, keys and values; empty
+    if none takes them apart.
     """
 
     node: Node
@@ -44,6 +45,7 @@ class Product:
     weight: str
     by_rows: bool
     factor: float
+    parts: tuple[int, ...] = ()
 
     @property
     def matrix(self) -> Any:
@@ -204,13 +206,17 @@ class _Finder:
         if graph in self._walked:
             return
         self._walked.add(graph)
-        scope = _Scope(graph, outer)
+        scope, readers = _Scope(graph, outer), defaultdict[str, list[Node]](list)
+        for node in graph.nodes:
+            for name in node.inputs:
+                readers[name].append(node)
         for node in graph.nodes:
             for inner in node.subgraphs.values():
                 self.walk(inner, scope)
             product = self._product(node, scope)
             if product is not None:
-                self.products.append(product)
+                parts = _parts(readers, node.outputs[0], product.sizes[1])
+                self.products.append(replace(product, parts=parts))
             else:
                 self._add_other(node, scope)
             scope.add(node)
@@ -253,6 +259,21 @@ class _Finder:
             for name in part.params.values()
         }
         return jax.eval_shape(lambda values: run_graph(part, {}, values, None)[0], types)
+
+
+def _parts(readers: Mapping[str, Sequence[Node]], result: str, count: int) -> tuple[int, ...]:
+    """Returns how many of `count` outputs are queries, keys and values, where one attention takes all of them."""
+    reading = readers.get(result, ())
+    if len(reading) != 1:
+        return ()
+    (node,) = reading
+    if node.operator.function is ops.add:  # of a bias
+        return _parts(readers, node.outputs[0], count)
+    if node.operator.function is not microsoft.group_query_attention or any(node.inputs[1:3]):
+        return ()
+    heads, groups = (int(node.attributes[name]) for name in ("num_heads", "kv_num_heads"))
+    width, rest = divmod(count, heads + 2 * groups)
+    return () if rest else (heads * width, groups * width, groups * width)
 
 
 def _turned(part: Graph, name: str) -> bool | None:
