@@ -13,9 +13,10 @@ import jax
 
 from jaxops.compiler import pipeline
 from jaxops.compiler.ir import reads_tracers
+from jaxops.compiler.passes.block_attention import has_long_product
 from jaxops.compiler.primitives import PROGRAM
 from jaxops.jax_internals import Primitive, ad, batching, enable_x64, jaxpr_as_fun, mlir
-from jaxops.kernels.target import this_machine
+from jaxops.kernels.target import backend, this_machine
 from jaxops.static import is_plainly_traced
 
 
@@ -71,10 +72,11 @@ def _lowered(context: Any, *operands: Any, jaxpr: Any, precision: Any, x64: bool
     module = context.module_context
     with jax.default_matmul_precision(precision), enable_x64(x64):
         alone = getattr(module.axis_context, "num_devices", None) == 1
-        if alone and tuple(module.platforms) == ("cpu",):
-            fn = pipeline.optimized(jaxpr, replace(this_machine(specialized=True), platform="cpu"))
-        else:
-            fn = jaxpr_as_fun(jaxpr)
+        fn = jaxpr_as_fun(jaxpr)
+        if alone and len(module.platforms) == 1:
+            (platform,) = module.platforms
+            if platform == "cpu" or has_long_product(jaxpr.jaxpr):
+                fn = pipeline.optimized(jaxpr, replace(this_machine(specialized=True), platform=backend(platform)))
         return mlir.lower_fun(fn, multiple_results=True)(context, *operands)
 
 

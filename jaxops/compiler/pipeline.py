@@ -80,7 +80,7 @@ PASSES = (
 SPLIT_WEIGHTS = Entry("split weights", split_weight_only, (), ("lift tables",), "it prepares the tables")
 SPLIT_LAYERS = Entry("split layers", split_at_repeated_layers, CPU, ("split weights",), "the rest of layers is equal")
 SEGMENT_PASSES = (
-    Entry("block attention", block_attention, CPU, ("split layers",), "a loop hides layers and products", False),
+    Entry("block attention", block_attention, (), ("split layers",), "a loop hides layers and products", False),
 )
 # Emit, Operation, operands, parameters → results; each rule emits the operations for the next one.
 RULES = (

@@ -30,7 +30,7 @@ from jaxops.jax_internals import (
     partial_eval,
     unmapped_aval,
 )
-from jaxops.kernels.target import Target, this_machine
+from jaxops.kernels.target import Target, backend, this_machine
 from jaxops.number_checks import checks_numbers
 from jaxops.static import Sizes, varying
 
@@ -38,8 +38,6 @@ from jaxops.static import Sizes, varying
 Form = Callable[..., list[Any]]
 Types = list[Any]  # of arrays
 _NO_MESH = AbstractMesh((), ())
-# JAX's names for GPUs when it lowers.
-_GPUS = {"cuda", "rocm"}
 
 
 class Mapped(NamedTuple):
@@ -288,8 +286,8 @@ def _lowered_for(platform: str, partitioned: bool) -> Target:
     """Returns the target of a call in a user's own program. JAX transforms no call after it was lowered, so on a GPU it
     is specialized; on a CPU, forms of specialized programs count on passes that have moved transposes before.
     """
-    on_gpu = platform in _GPUS
-    return replace(this_machine(), platform="gpu" if on_gpu else platform, specialized=on_gpu, partitioned=partitioned)
+    platform = backend(platform)
+    return replace(this_machine(), platform=platform, specialized=platform == "gpu", partitioned=partitioned)
 
 
 @functools.lru_cache(4096)

@@ -47,6 +47,11 @@ def this_machine(specialized: bool = False, prepared: bool = False, compiled_her
     )
 
 
+def backend(platform: str) -> str:
+    """Returns the name of a target's platform for one that JAX lowers for, where GPUs are "cuda" and "rocm"."""
+    return "gpu" if platform in ("cuda", "rocm") else platform
+
+
 @functools.cache
 def _jaxlib() -> tuple[int, ...]:
     return tuple(map(int, version("jaxlib").split(".")[:2]))

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
 import jax
@@ -105,7 +106,7 @@ def specialize(
         if as_it_is or reads_tracers(closed):
             specialized = pipeline.unchanged(closed, len(types))
         else:
-            target = this_machine(specialized=not transformable, prepared=True)
+            target = replace(this_machine(specialized=not transformable, prepared=True), partitioned=True)
             specialized = pipeline.specialize(closed, len(types), target)
     names = sorted(types)  # as JAX orders the leaves of a dictionary
     read, result_tree = [names[k] for k in specialized.read], jax.tree.structure(results)

@@ -1,6 +1,6 @@
 """Compiles programs for a device that is not there: `python compile_process.py PLATFORM NAME…`.
 
-Prints a line of JSON for each program, in order: its name, and why it does not compile, or "".
+Prints a line of JSON for each program, in order: its name, and why it does not compile or what is wrong with it, or "".
 """
 
 import json
@@ -18,9 +18,9 @@ if __name__ == "__main__":
     platform, *names = sys.argv[1:]
     found, chips = programs(), devices(platform)
     for name in names:
-        why = ""
+        trace, check = found[name]
         try:
-            found[name](chips).lower(lowering_platforms=(platform,)).compile()
+            why = check(trace(chips).lower(lowering_platforms=(platform,)).compile(), platform)
         except Exception as error:  # each program has its own kinds of them
             why = f"{type(error).__name__}: {error}"[:400]
         print(json.dumps([name, why]), flush=True)

@@ -1,6 +1,7 @@
 """The programs that are compiled for devices that are not there, by name.
 
-Each is a function of devices that returns a traced program, `jax.jit(…).trace(…)`, whose arguments lie on them.
+Each is a function of devices that returns a traced program, `jax.jit(…).trace(…)`, whose arguments lie on them, and a
+function of the compiled program and the platform that returns what is wrong with it.
 """
 
 import functools
@@ -10,6 +11,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from checked_operators import checked, convolutions_stay
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
 from onnx import TensorProto, numpy_helper
 
@@ -122,7 +124,7 @@ def split_over_a_mesh(name, devices):
 
 
 def programs():
-    """Name → function of devices, for all programs; cases of the suite are "suite/NAME"."""
+    """Name → (function of devices, check), for all programs; cases of the suite are "suite/NAME"."""
     found = {f"suite/{name}": functools.partial(case_of_the_suite, case) for name, case in suite().items()}
     files = sorted(path.name.removesuffix(".onnx") for path in MODELS.glob("*.onnx"))
     found |= {f"model/{name}": functools.partial(call, name) for name in files}
@@ -135,4 +137,5 @@ def programs():
         found |= {f"{kind.__name__}/{name}": functools.partial(kind, name) for name in names}
     for part in ("prepare", "run"):
         found |= {f"{part}/{n}": functools.partial(specialized, part, n) for n in ("resnet.script", "bert.dynamo")}
-    return found
+    checks = {f"model/{n}": functools.partial(convolutions_stay, n) for n in ("resnet.script", "resnet.dynamo")}
+    return {name: (trace, checks.get(name, lambda *_: "")) for name, trace in found.items()} | checked()

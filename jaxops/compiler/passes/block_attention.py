@@ -1,7 +1,8 @@
-"""Attention runs in blocks if the scores of all heads are too large for a processor's caches.
+"""Attention runs in blocks if the scores of all heads are too large for a processor's caches, or many on a GPU or TPU.
 
 Between the two batched products, q·kᵀ and weights·v, each head and each query is computed separately. A loop over
 blocks needs memory for the scores of one block, so they stay in the caches, and no call asks the system for new pages.
+On a GPU and a TPU, where blocks save memory but were not measured, only long sequences have them.
 """
 
 import dataclasses
@@ -17,12 +18,15 @@ from jax import lax
 from jaxops.compiler.axis_rules import Axis, independent_axes
 from jaxops.compiler.ir import Constant, Emit, Operand, Operation, Program, run
 from jaxops.compiler.passes import lazy_moves
+from jaxops.compiler.primitives import jaxprs
 from jaxops.kernels.target import Target
 from jaxops.static import Sizes
 
 # Bytes. Scores of 15 MB take as long in blocks as at once, scores of 33 MB half as long. Blocks of a quarter of the
 # last-level cache are best.
 _LARGE, _BLOCK = 1 << 24, 1 << 23
+# The queries and keys from which on there are blocks on other platforms.
+_LONG = 1024
 
 # The parameter that holds sizes, of which the size of the axis becomes that of a block.
 _SIZES = {"broadcast_in_dim": "shape", "dynamic_slice": "slice_sizes", "reshape": "new_sizes", "slice": "limit_indices"}
@@ -88,15 +92,34 @@ def _with(shape: Sizes, axis: int, size: int) -> Sizes:
 
 
 def block_attention(program: Program, target: Target) -> Program:
-    """Makes a loop of each large batched product and the operations from there to the next product."""
-    return _looped(program, _LARGE)
+    """Makes a loop of each large batched product and the operations from there to the next product.
+
+    A program for several GPUs or TPUs stays as it is: they may share the axis over which a loop would run.
+    """
+    if target.platform == "cpu":
+        return _looped(program, _LARGE)
+    return program if target.partitioned else _looped(program, _LARGE, _LONG)
 
 
-def _looped(program: Program, most: int) -> Program:
-    """Returns the program with loops for batched products of more than `most` bytes, each up to the next product."""
+def has_long_product(jaxpr: Any) -> bool:
+    """Returns True if a jaxpr, or one inside of it, has a product that becomes a loop on each platform."""
+    return any(
+        (eqn.outvars and _bytes(eqn.primitive.name, eqn.params, eqn.outvars[0].aval, _LONG) > _LARGE)
+        or any(map(has_long_product, jaxprs(eqn)))
+        for eqn in jaxpr.eqns
+    )
+
+
+def _looped(program: Program, most: int, positions: int = 0) -> Program:
+    """Returns the program with loops for batched products of more than `most` bytes, each up to the next product.
+
+    positions: how many rows and columns a product must have.
+    """
     loops: dict[int, Loop | None] = {}  # the position of the last operation of a loop → the loop; of the rest → None
     for position, operation in enumerate(program.operations):
-        if position not in loops and _bytes(operation, program) > most:
+        if position in loops or not operation.results:
+            continue
+        if _bytes(operation.name, operation.params, program.types[operation.results[0]], positions) > most:
             regions = (_Region(program, position, axis) for axis in _axes(operation, program))
             region = next((region for region in regions if region.pays()), None)
             if region is not None:
@@ -105,11 +128,16 @@ def _looped(program: Program, most: int) -> Program:
     return program.replace(operations=[operation for operation in operations if operation is not None])
 
 
-def _bytes(operation: Operation, program: Program) -> int:
-    """Counts the bytes of the result of a batched product; 0 for any other operation."""
-    if operation.name != "dot_general" or not operation.params["dimension_numbers"][1][0]:
+def _bytes(name: str, params: Any, type: Any, positions: int = 0) -> int:
+    """Counts the bytes of the result of a batched product; 0 for any other operation.
+
+    type: of its first result. positions: 0 also for a product that does not have two axes as long as this.
+    """
+    if name != "dot_general" or not params["dimension_numbers"][1][0]:
         return 0
-    type = program.types[operation.results[0]]
+    free = type.shape[len(params["dimension_numbers"][1][0]) :]
+    if positions and sum(isinstance(size, int) and size >= positions for size in free) < 2:
+        return 0
     return type.size * type.dtype.itemsize
 
 
@@ -129,8 +157,9 @@ class _Region:
     def __init__(self, program: Program, start: int, axis: int) -> None:
         """start: the position of the product. axis: an axis of its result."""
         self._program, first = program, program.operations[start]
-        self._size = program.types[first.results[0]].shape[axis]
-        self._step = math.ceil(self._size / math.ceil(_bytes(first, program) / _BLOCK))
+        type = program.types[first.results[0]]
+        self._size = type.shape[axis]
+        self._step = math.ceil(self._size / math.ceil(_bytes(first.name, first.params, type) / _BLOCK))
         self._axes: dict[Any, int] = {}  # a value computed inside → the axis along which it is cut
         self._operands: dict[
             tuple[Operand, int | None], int

@@ -1,5 +1,7 @@
 """Attention in parts: the same numbers as at once, in less memory."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ from programs import TARGET, inlined
 import jaxops as jo
 import jaxops.onnx
 from jaxops.compiler import pipeline
+from jaxops.compiler.ir import Program
 from jaxops.compiler.passes import block_attention as module
 from jaxops.compiler.passes.block_attention import Loop, block_attention
 from jaxops.compiler.pipeline import function_of, lowering
@@ -219,3 +222,40 @@ def test_a_model(heads, queries, monkeypatch):
     y = found(x, k, v)
     assert any(isinstance(operation, Loop) for operation in programs["block attention"].operations)
     np.testing.assert_allclose(y, jax.jit(found.apply)(found.params, x, k, v), rtol=1e-4, atol=1e-6)
+
+
+PLATFORMS = {"cpu": "cpu", "cuda": "gpu", "tpu": "tpu"}
+LONG = """main (float[1,5,1031,16] q, float[1,5,16,1650] k, float[1,5,1650,16] v) => (float[1,5,1031,16] y) {
+    scores = MatMul(q, k)
+    weights = Softmax(scores)
+    y = MatMul(weights, v)
+}"""
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_a_users_program_for_any_platform_keeps_no_scores(platform):
+    """34 MB of them, in what JAX lowers; as a part of a program for several platforms they stay."""
+    found = jaxops.onnx.load(model(LONG))
+    traced = jax.jit(found.apply).trace({}, array(1, 5, 1031, 16), array(1, 5, 16, 1650), array(1, 5, 1650, 16))
+    assert "5x1031x1650" not in traced.lower(lowering_platforms=(platform,)).as_text()
+    assert "5x1031x1650" in traced.lower(lowering_platforms=(*PLATFORMS,)).as_text()
+
+
+def long_product(batches, queries, keys):
+    q, k = (jax.ShapeDtypeStruct((batches, size, 8), np.float32) for size in (queries, keys))
+    return jax.make_jaxpr(jax.jit(lambda q, k: attended(q, k, k)))(q, k)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_long"), [((5, 1024, 1024), True), ((40, 1023, 1024), False), ((1, 1024, 1024), False)]
+)
+def test_other_platforms_have_loops_for_long_sequences_alone(sizes, is_long):
+    """Their speed with loops was not measured. On several devices, loops could run over an axis that they share."""
+    closed = long_product(*sizes)
+    assert module.has_long_product(closed.jaxpr) == is_long
+    program = pipeline.apply(pipeline.PASSES, Program.of(closed), TARGET)
+    for platform in ("gpu", "tpu"):
+        target = dataclasses.replace(TARGET, platform=platform)
+        loops = [o for o in block_attention(program, target).operations if isinstance(o, Loop)]
+        assert bool(loops) == is_long
+        assert block_attention(program, dataclasses.replace(target, partitioned=True)) is program
