@@ -17,7 +17,10 @@ _Facts = dict[str, bool]
 
 
 def expected_cuts(graph: Graph, facts: Mapping[str, bool]) -> dict[str, str]:
-    """For each node that needs the value of a traced array, the reason. facts: for each input, True if it is static."""
+    """For the name of each node that needs the value of a traced array, its operator and the reason.
+
+    facts: for each input, True if it is static.
+    """
     reasons: dict[str, str] = {}
     _walk(graph, dict(facts), reasons, {})
     return reasons
@@ -49,7 +52,7 @@ def _walk_once(graph: Graph, facts: _Facts, reasons: dict[str, str], walked: dic
         else:
             reason = _reason(node, facts_of_inputs)
             if reason:
-                reasons[node.title] = reason
+                reasons[node.label] = f"{node.operator.name}: {reason}"
             known = None if isinstance(node.operator, BoundedValue) else result_is_static(node, facts_of_inputs)
             outputs = [known] * len(node.outputs)
         facts |= {name: fact for name, fact in zip(node.outputs, outputs, strict=False) if name and fact is not None}

@@ -55,9 +55,9 @@ class GraphRunner:
 
     max_bytes: the largest size of a result. precision: of matrix products, as for `jax.default_matmul_precision`; None
     for the caller's. stored: a cache of programs for other processes. buckets: name of an input's size → calls round
-    the size up to a multiple of this number. cuts: node → the reason why a piece ended there. unserved: the buckets
-    without a program. host_parts: what NumPy computes before a program runs. gathers: the parameters that a program
-    gathers before it computes with them.
+    the size up to a multiple of this number. cuts: node → its operator, and why a piece ended there. unserved: the
+    buckets without a program. host_parts: what NumPy computes before a program runs. gathers: the parameters that a
+    program gathers before it computes with them.
     """
 
     max_bytes: int
@@ -145,7 +145,7 @@ class GraphRunner:
         while start < len(graph.nodes):
             node = graph.nodes[start]
             if cut:
-                explain(graph.name, f"cut before {node.title}", self.cuts.get(node.title, "it needs a value"))
+                explain(graph.name, f"cut before {node.title}", self.cuts.get(node.label, "it needs a value"))
             inputs = [scope[name] if name else None for name in node.inputs]
             light = _is_light(node, inputs)
             if cut or light:
@@ -204,7 +204,7 @@ def _piece(
 ) -> tuple[StoppedAt, dict[str, Any]]:
     """Runs a piece, inside `jit`. Returns the index of the node where it ends, and the values that later nodes need.
 
-    cuts: gets the node where the piece ends, and the reason.
+    cuts: gets the name of the node where the piece ends, its operator and the reason.
     """
     step(f"from {graph.nodes[start].title}" if start else "")
 
@@ -221,7 +221,7 @@ def _piece(
                 except (*UNKNOWN, JaxopsError) as error:
                     if not (cut and _may_need_data(node, error)):
                         raise
-                    cuts[node.title] = str(error).splitlines()[0]
+                    cuts[node.label] = f"{node.operator.name}: {_reason(error)}"
                     return index
                 finally:
                     CUTTABLE.reset(token)
@@ -254,6 +254,12 @@ def _forget(graph: Graph, start: int, stop: int, local: dict[str, Any]) -> None:
     for names in graph.dead_after[start:stop]:
         for name in names:
             local.pop(name, None)
+
+
+def _reason(error: Exception) -> str:
+    """Returns the first line of an error, without the name of the operator."""
+    text = str(error).splitlines()[0]
+    return text.removeprefix(f"{error.op}: ") if isinstance(error, JaxopsError) else text
 
 
 def _may_need_data(node: Node, error: Exception) -> bool:

@@ -178,7 +178,8 @@ class CountedSymbols:
         made = list[Any]()
         for y, other in zip(results[: len(longer)], longer, strict=True):
             sizes = tuple(symbol if a != b else a for a, b in zip(y.shape, other.shape, strict=True))
-            made.append(y if sizes == y.shape else counted(y, true, str(symbol), sizes))
+            cut = functools.partial(counted, size=true, symbol=str(symbol), sizes=sizes)
+            made.append(y if sizes == y.shape else jax.tree.map(cut, y))  # chosen strings are a tree of one array
         self.made[str(symbol)] = self.made[str(symbol)]._replace(
             operator=operator, inputs=inputs, attributes=attributes, results=made, trace=get_opaque_trace_state()
         )

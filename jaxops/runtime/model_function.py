@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxops.errors import BOTH_BRANCHES, ShapeError, SignatureError, UnboundedError, describe
 from jaxops.graph.data_dependence import inputs_that_size
@@ -21,6 +22,7 @@ from jaxops.runtime.dispatch import Call, repeated, run
 from jaxops.runtime.parameter_values import GivenWeights, Weights, matched
 from jaxops.runtime.specialized_pair import Functions, Pair, SpecializedModel, specialize
 from jaxops.runtime.x64 import is_on, x64_on
+from jaxops.shown_text import clean
 from jaxops.signature_errors import check_key, errors_of
 from jaxops.static import Tracer, tracing
 
@@ -136,8 +138,11 @@ class ModelFunction:
             error.inputs = deciding if len(deciding) < len(graph.inputs) else []
             raise
         except (ShapeError, SignatureError) as error:
-            deciding = self._binder.deciding
-            if deciding and BOTH_BRANCHES in getattr(error, "__notes__", ()):
-                fixed = f"load(path, values={{{deciding[0]!r}: True}})"
-                error.add_note(f"input '{deciding[0]}' may decide it: {fixed}, or False, loads one branch")
+            deciding, notes = self._binder.deciding, getattr(error, "__notes__", [])
+            if deciding and BOTH_BRANCHES in notes:
+                name = deciding[0]
+                is_flag = any(v.name == name and v.dtype == np.bool_ for v in graph.inputs)
+                values = f"values={{{name!r}: True}}), or False," if is_flag else f"values={{{name!r}: value}})"
+                named = f"input '{name}' may decide it: load(path, {values} loads one branch; or give a NumPy value"
+                notes[notes.index(BOTH_BRANCHES)] = f"{BOTH_BRANCHES.partition(';')[0]}; {clean(named)}"
             raise

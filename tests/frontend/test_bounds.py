@@ -45,6 +45,13 @@ def test_a_bound_pads_and_cuts():
         np.testing.assert_array_equal(y, exact.y)
 
 
+def test_the_names_of_cuts_are_those_of_bounds():
+    found = load(NET)
+    found(X)  # a call may find more cuts
+    assert list(found.cuts) == ["at"]
+    assert not load(NET, bounds=dict.fromkeys(found.cuts, 4)).cuts
+
+
 def test_all_ways_to_run_give_the_same():
     net = bounded(NET, at=4)
     assert not net.cuts

@@ -168,3 +168,14 @@ def test_a_size_inside_a_branch_is_refused():
     }""")
     with pytest.raises(StaticError, match=r"'n' must be known while tracing.*\n.*Range 'r' `limit`"):
         jax.jit(load(proto, bounds={"n": 5}).apply)({}, np.ones(8, np.float32), 2, True)
+
+
+@pytest.mark.parametrize(
+    ("declared", "numbers"), [("int64 n", "sets: b"), ("int64[2] n", "sets, if it is one number computed from it: b")]
+)
+def test_an_export_offers_a_bound_for_one_number(declared, numbers):
+    """Each of two numbers, as the size of an image, would have its own bound."""
+    body = "s = Reshape(n, k) a = ConstantOfShape(s) y = Concat<axis = 0>(a, a)"
+    proto = model(f"main ({declared}) => (float[p] y) {{ k = Constant<value_ints = [-1]>() {body} }}")
+    with pytest.raises(StaticError, match=rf"or the largest size that it {numbers}ounds={{'n': n}}"):
+        load(proto).export()

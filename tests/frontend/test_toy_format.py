@@ -198,7 +198,7 @@ def test_values_that_must_be_static(tmp_path):
 
 def test_a_size_that_depends_on_data_cuts_the_call(tmp_path):
     found = load(small(tmp_path, ["y = nonzero m", "m = relu x"], {"x": ["float32", ["n"]]}))
-    assert found.cuts == {"nonzero 'y'": "the size of the result depends on `x`"}
+    assert found.cuts == {"y": "nonzero: the size of the result depends on `x`"}
     assert found(np.float32([0, 2, -1, 3])).tolist() == [[1, 3]]
 
 

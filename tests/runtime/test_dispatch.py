@@ -161,7 +161,7 @@ def test_a_known_size_among_tracers(ways):
 def test_cuts_are_told(ways, caplog):
     loaded = load(POSITIVE)
     assert ways(loaded, X) == ways(loaded, X) == ["specialized", "cut before NonZero 'at'"]
-    assert "main: cut before NonZero 'at', since nonzero: the size of the result depends on `x`" in caplog.text
+    assert "main: cut before NonZero 'at', since NonZero: the size of the result depends on `x`" in caplog.text
 
 
 def test_names_of_files_are_cleaned(caplog):

@@ -23,7 +23,7 @@ def moves_strings(*positions: int) -> Callable[[F], F]:
     """Marks an operator that moves elements without reading them, so that it moves chosen strings under `jit`.
 
     The result is `ChosenStrings` where traced numbers choose strings among the operands, or where a traced operand
-    knows how to move static strings. positions: those of the operands with elements.
+    knows how to move static strings. positions: those of the operands with elements, some of which may be None.
     """
 
     def decorate(fn: F) -> F:
@@ -32,7 +32,7 @@ def moves_strings(*positions: int) -> Callable[[F], F]:
             traced = any(map(_is_traced, args)) or any(map(_is_traced, attributes.values()))
             if not traced or attributes.get("reduction", "none") != "none":  # a reduction reads the elements
                 return fn(*args, **attributes)
-            given = [k for k in positions if k < len(args)]
+            given = [k for k in positions if k < len(args) and args[k] is not None]
             numbers, strings = _as_numbers([args[k] for k in given])
             if strings is None:
                 return fn(*args, **attributes)

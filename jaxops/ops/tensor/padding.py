@@ -2,7 +2,7 @@
 
 __all__ = ["center_crop_pad", "pad"]
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +12,7 @@ from jaxops.attributes import axes as resolve_axes, check_not_negative, ints, on
 from jaxops.dtypes import as_traced, is_string, number, unify, widened
 from jaxops.errors import ShapeError, amount, describe, shape_text
 from jaxops.memory import bounded
+from jaxops.ops.common.chosen_strings import holds_strings, moves_strings
 from jaxops.ops.common.result_sizes import bounded_like
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.arithmetic import at_least
@@ -84,26 +85,33 @@ def pad(
     [1, 0, 1, 2, 1, 0]
     """
     one_of("mode", mode, PadMode)
-    elements = array(data)
-    padded_axes = tuple(range(elements.ndim)) if axes is None else resolve_axes(axes, elements.ndim)
-    widths = _pairs(elements.shape, ints("pads", pads), padded_axes)
-    padded = [size + low + high for size, (low, high) in zip(elements.shape, widths, strict=True)]
-    bounded_like(padded, elements)
-    if isinstance(elements, np.ndarray) and any(is_symbolic(n) for width in widths for n in width):
-        elements = as_traced(elements)
     if mode != "constant":
-        return _extend(elements, widths, mode)
-    if constant_value is None:
-        constant_value = "" if is_string(elements) else 0
-    if isinstance(constant_value, int | float) and not is_string(elements):
-        dtype = np.dtype(np.int64) if is_symbolic(elements) else elements.dtype
+        constant_value = None
+    elif constant_value is None:
+        constant_value = np.array("", object) if holds_strings(data) else 0
+    return _padded(data, pads, constant_value, axes, mode=mode)
+
+
+@moves_strings(0, 2)
+def _padded(data: Any, pads: StaticInts, constant_value: Any, axes: StaticInts, *, mode: PadMode) -> Any:
+    data = array(data)
+    padded_axes = tuple(range(data.ndim)) if axes is None else resolve_axes(axes, data.ndim)
+    widths = _pairs(data.shape, ints("pads", pads), padded_axes)
+    padded = [size + low + high for size, (low, high) in zip(data.shape, widths, strict=True)]
+    bounded_like(padded, data)
+    if isinstance(data, np.ndarray) and any(is_symbolic(n) for width in widths for n in width):
+        data = as_traced(data)
+    if mode != "constant":
+        return _extend(data, widths, mode)
+    if isinstance(constant_value, int | float) and not is_string(data):
+        dtype = np.dtype(np.int64) if is_symbolic(data) else data.dtype
         fill = number("`constant_value`", constant_value, dtype)
     else:
         fill = array(constant_value)
     if fill.size != 1:
         raise ShapeError(f"`constant_value` must be one number, got {describe(fill)}")
-    elements, fill = unify((elements, fill), ("data ", "constant_value "))
-    return _pad((elements, fill), widths)
+    data, fill = unify((data, fill), ("data ", "constant_value "))
+    return _pad((data, fill), widths)
 
 
 @jit_if_concrete
@@ -114,7 +122,8 @@ def _pad(operands: tuple[Array, Array], widths: tuple[Sizes, ...]) -> Array:
         if not added:
             return data
         cropped = _cut(data, widths).astype(np.result_type(data, fill), copy=False)
-        return np.pad(cropped, added, constant_values=fill.reshape(())[()])
+        # NumPy would make its own string of Python's, so the element stays in an array.
+        return np.pad(cropped, added, constant_values=cast(Any, fill.astype(cropped.dtype).reshape(())))
     config = [(low, high, 0) for low, high in widths]
     return widened(lambda both: lax.pad(both[0], both[1].reshape(()), config), (data, fill))
 

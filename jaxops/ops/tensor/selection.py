@@ -17,7 +17,7 @@ from jaxops.attributes import axis as resolve_axis, flag, integer
 from jaxops.dtypes import as_traced, canonical, widened
 from jaxops.errors import DTypeError, ShapeError, describe, shape_text
 from jaxops.memory import bounded_operands
-from jaxops.ops.common.chosen_strings import moves_strings
+from jaxops.ops.common.chosen_strings import holds_strings, moves_strings
 from jaxops.ops.common.elementwise import broadcast_to, on_facts, operands, require
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts, unbounded
 from jaxops.ops.common.size_tracking import tracks_sizes
@@ -86,34 +86,39 @@ def compress(
     """The entries along `axis` for which the condition holds; None flattens the input first.
 
     input: at least one axis, any dtype; it may be traced. condition: (m,) boolean, m at most the size of the axis;
-    entries beyond it are dropped. size: static, the size of the axis in the result, padded with zeros; required
-    when the condition is traced.
+    entries beyond it are dropped. size: static, the size of the axis in the result, padded with zeros, or empty
+    strings; required when the condition is traced.
     Raises StaticError for a traced condition without `size`, ShapeError, DTypeError, AxisError.
     Source: ONNX Compress, opsets 9–28.
 
     >>> compress(jnp.arange(3), np.array([True, False, True])).tolist()
     [0, 2]
     """
-    x, mask = array(input), array(condition)
+    return _compress(input, condition, np.array("", object) if holds_strings(input) else None, axis, size)
+
+
+@moves_strings(0, 2)
+def _compress(x: Any, condition: Any, fill: Any, axis: int | None, size: Static) -> Any:
+    x, condition = array(x), array(condition)
     if axis is None:
         x = x.reshape(-1)
     along = 0 if axis is None else resolve_axis(axis, x.ndim)
-    if mask.dtype != bool or mask.ndim != 1:
-        raise DTypeError(f"`condition` must be a vector of booleans, got {describe(mask)}")
-    if isinstance(x.shape[along], int) and mask.shape[0] > x.shape[along]:
+    if condition.dtype != bool or condition.ndim != 1:
+        raise DTypeError(f"`condition` must be a vector of booleans, got {describe(condition)}")
+    if isinstance(x.shape[along], int) and condition.shape[0] > x.shape[along]:
         raise ShapeError(
-            f"`condition` has {mask.shape[0]} entries, more than axis {along} of {shape_text(x.shape)} has"
+            f"`condition` has {condition.shape[0]} entries, more than axis {along} of {shape_text(x.shape)} has"
         )
-    bounded_operands((x, mask))
-    if _unbounded("condition", mask, size, "n entries"):
-        selected = np.flatnonzero(np.asarray(mask))
+    bounded_operands((x, condition))
+    if _unbounded("condition", condition, size, "n entries"):
+        selected = np.flatnonzero(np.asarray(condition))
         if isinstance(x, np.ndarray):
-            return cast(Any, static_array(np.take(x, selected, axis=along), x))
-        return cast(Any, jnp.take(x, as_traced(selected), axis=along, mode="clip"))
+            return static_array(np.take(x, selected, axis=along), x)
+        return jnp.take(x, as_traced(selected), axis=along, mode="clip")
     count = _count(size)
     bounded_like((*x.shape[:along], count, *x.shape[along + 1 :]), x)
-    (selected,) = _places(as_traced(mask), count, x.shape[along])
-    return cast(Any, jnp.take(as_traced(x), selected, axis=along, mode="fill", fill_value=0))
+    (selected,) = _places(as_traced(condition), count, x.shape[along])
+    return jnp.take(as_traced(x), selected, axis=along, mode="fill", fill_value=0 if fill is None else fill.item())
 
 
 def _count(size: Static) -> int:

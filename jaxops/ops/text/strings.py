@@ -12,6 +12,7 @@ import numpy as np
 from jaxops.attributes import flag, integer, one_of
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe, shape_text
 from jaxops.memory import bounded, bounded_operands
+from jaxops.opaque import ChosenStrings
 from jaxops.ops.common.chosen_strings import joins_strings, maps_strings
 from jaxops.ops.common.result_sizes import bounded_like
 from jaxops.ops.text.regular_expressions import compiled, encoded
@@ -116,7 +117,8 @@ def string_normalizer(
     x: strings, (C,) or (1, C). case_change_action: 'LOWER', 'UPPER' or 'NONE'. is_case_sensitive: 1 drops a stop word
     only in its own case. locale: such as en_US, its default; case follows Unicode for all languages, except for the
     dotted and dotless i of Turkish and Azerbaijani.
-    Returns (D,) or (1, D); one empty string when no string remains.
+    Returns (D,) or (1, D); one empty string when no string remains. Under `jit`, strings that traced numbers choose are
+    refused with `stopwords`, as the numbers would decide the size.
     Raises ShapeError for another shape, ArgumentError for another action or a malformed locale, DTypeError for anything
     but strings.
     Source: ONNX StringNormalizer, opset 10.
@@ -124,17 +126,26 @@ def string_normalizer(
     >>> string_normalizer(np.array(["The", "Cat"]), stopwords=["the"], case_change_action="UPPER")
     array(['CAT'], dtype=object)
     """
-    values = _strings("x", x)
-    if values.ndim not in (1, 2) or (values.ndim == 2 and values.shape[0] != 1):
-        raise ShapeError(f"x of {shape_text(values.shape)} must be (C,) or (1, C)")
+    x = x if isinstance(x, ChosenStrings) else _strings("x", x)
+    if x.ndim not in (1, 2) or (x.ndim == 2 and x.shape[0] != 1):
+        raise ShapeError(f"x of {shape_text(x.shape)} must be (C,) or (1, C)")
     one_of("case_change_action", case_change_action, CaseChange)
-    cases = _cases(locale)
-    same = str if flag("is_case_sensitive", is_case_sensitive) else cases["LOWER"]
+    cases, is_exact = _cases(locale), flag("is_case_sensitive", is_case_sensitive)
+    if not stopwords and 0 not in x.shape:
+        return _in_case(x, change=cases[case_change_action])
+    values = _strings("x", x)
+    same = str if is_exact else cases["LOWER"]
     dropped = {same(word) for word in stopwords}
     # Once for each distinct string: equal strings, of which a broadcast has many, then share one object.
     changed = {item: cases[case_change_action](item) for item in set(values.flat) if same(item) not in dropped}
     remaining = [changed[item] for item in values.flat if item in changed]
     return np.array(remaining or [""], object).reshape((1, -1) if values.ndim == 2 else (-1,))
+
+
+@maps_strings
+def _in_case(x: Any, *, change: Callable[[str], str]) -> np.ndarray:
+    changed = {item: change(item) for item in set(x.flat)}
+    return np.array([changed[item] for item in x.flat], object).reshape(x.shape)
 
 
 @maps_strings

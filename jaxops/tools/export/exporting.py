@@ -203,11 +203,14 @@ class _Learned(Exception):
 
 def _check(value: Value) -> None:
     if value.static:
+        # Each of several numbers may set a size, and those have no bound.
+        is_one = value.shape is not None and all(d == 1 for d in value.shape)
+        condition = "" if is_one else ", if it is one number computed from it"
         raise StaticError(
             f"export: input '{value.name}' must be known while tracing, so it cannot be an argument of the program\n"
             f"  needed  {value.static}\n"
             f"  hint    fix its value when loading: load(path, values={{{value.name!r}: value}}), or the largest "
-            f"size that it sets: bounds={{{value.name!r}: n}}"
+            f"size that it sets{condition}: bounds={{{value.name!r}: n}}"
         )
     if value.kind != "tensor" or value.shape is None or value.dtype is None:
         raise UnsupportedError(

@@ -51,10 +51,10 @@ class Inspection(Writing, Report):
 
     @property
     def cuts(self) -> Mapping[str, str]:
-        """The nodes before which a call is cut into compiled pieces, each with the reason.
+        """The nodes before which a call is cut into compiled pieces: name → operator and reason.
 
-        It is empty if all sizes follow from those of the inputs. Cuts inside of a branch or a loop are found when a
-        call is traced.
+        `load(path, bounds={name: n})` takes the same names. It is empty if all sizes follow from those of the inputs.
+        Cuts inside of a branch or a loop are found when a call is traced.
 
         >>> import jaxops.onnx
         >>> dict(jaxops.onnx.load("notebooks/digits.onnx").cuts)

@@ -93,7 +93,7 @@ def _rows(graph: Graph, inputs: Sequence[Value], cuts: Mapping[str, str]) -> lis
     listed = [Row("in", v.name, v.type_text, f"static: {v.static}" if v.static else "") for v in formals]
     listed += [Row("var", v.name, v.type_text) for v in variables]
     listed += [Row("out", v.name, v.type_text) for v in results]
-    return listed + [Row("cut", f"before {node}", reason) for node, reason in cuts.items()]
+    return listed + [Row("cut", f"before '{node}'", reason) for node, reason in cuts.items()]
 
 
 def _folded(rows: Sequence[Row]) -> list[Row]:

@@ -34,6 +34,15 @@ MOVES = {
     "reverse_sequence": lambda s: jo.reverse_sequence(s, np.array([2, 1, 2])),
     "concat": lambda s: jo.concat([s, MORE, s], axis=0),
     "where": lambda s: jo.where(np.array([True, False, True]), s, MORE),
+    "pad": lambda s: jo.pad(s, (0, 1, 1, 2), "fox"),
+    "pad with empty strings": lambda s: jo.pad(s, (0, -1, 1, 0)),
+    "pad one axis": lambda s: jo.pad(s, (1, 1), np.array("dog", object), (-1,)),
+    "pad by reflection": lambda s: jo.pad(s, (0, 2, 0, 1), mode="reflect"),
+    "compress": lambda s: jo.compress(s, np.array([True, False, True]), axis=1),
+    "compress flat": lambda s: jo.compress(s, np.array([False, True])),
+    "string_normalizer": lambda s: jo.string_normalizer(
+        s[:1] if type(s) is np.ndarray else jo.slice(s, (0,), (1,)), case_change_action="UPPER"
+    ),
     "cast": lambda s: jo.cast(s, to=str),
     "equal": lambda s: jo.equal(s, np.array("dog", object)),
     "equal to chosen": lambda s: jo.equal(jo.transpose(jo.transpose(s)), jo.reverse_sequence(s, np.array([2, 1, 2]))),
@@ -71,6 +80,30 @@ def test_a_position_out_of_range_stays_one(position):
         np.testing.assert_array_equal(run(positions), expected)
     with pytest.raises(BoundsError, match=r"an index that chooses one of 4 strings is out of range"):
         np.asarray(strings)
+
+
+def test_traced_conditions_of_strings():
+    """With a size, they are padded with empty strings; without one, the error is that of any other data."""
+    condition = np.array([True, False, True])
+    for strings in (lambda p: ChosenStrings(p, StaticValue(LABELS)), lambda p: LABELS[:3]):
+        found = jax.jit(lambda p, c, strings=strings: jo.compress(strings(p), c, size=4))(POSITIONS[0], condition)
+        expected = [*np.asarray(strings(POSITIONS[0]))[condition], "", ""]
+        assert np.asarray(found).tolist() == expected
+    with pytest.raises(StaticError, match="the size of the result depends on `condition`, which is traced"):
+        jax.jit(lambda p, c: jo.compress(ChosenStrings(p, StaticValue(LABELS)), c))(POSITIONS[0], condition)
+
+
+def test_padded_strings_are_those_of_python():
+    for fill in (None, "none", np.array("none", object), np.array("none")):
+        assert set(map(type, jo.pad(LABELS, (1, 0), fill))) == {str}
+
+
+@pytest.mark.parametrize("options", [{"stopwords": ["cat"]}, {"stopwords": ["cat"], "is_case_sensitive": 1}])
+def test_stop_words_are_refused_under_jit(options):
+    with pytest.raises(StaticError, match=r"strings that depend on traced numbers cannot be used under jit"):
+        jax.jit(lambda p: jo.string_normalizer(ChosenStrings(p, StaticValue(LABELS)), **options))(POSITIONS[0])
+    with pytest.raises(ShapeError, match=r"x of \(2, 3\) must be \(C,\) or \(1, C\)"):
+        jax.jit(lambda p: jo.string_normalizer(ChosenStrings(p, StaticValue(LABELS)), **options))(POSITIONS)
 
 
 def test_what_reads_strings_is_refused_under_jit():
@@ -194,3 +227,24 @@ def test_numbers_that_become_strings_cut_a_call():
     assert jo.cast(jnp.array([1.5]), to=str).tolist() == jo.cast_like(jnp.array([1.5]), LABELS).tolist() == ["1.5"]
     with pytest.raises(StaticError, match=r"cast: `input` must be known while tracing"):
         jax.jit(model.apply)(model.params, x)
+
+
+def test_a_file_that_selects_labels():
+    """Without a bound an error that names one; with it, the surplus labels are empty strings."""
+    proto = model(
+        """main (float[n,k] x) => (string[m] y, int64[m] code) {
+            place = ArgMax<axis = 1, keepdims = 0>(x) one = Constant<value_int = 1>()
+            label = ai.onnx.ml.LabelEncoder<keys_int64s = [0, 1], values_strings = ["cat", "dog"]>(place)
+            kept = Equal(place, one) y = Compress(label, kept)
+            code = ai.onnx.ml.LabelEncoder<keys_strings = ["dog"], values_int64s = [7]>(y) }"""
+    )
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    x = np.float32([[1, 2], [2, 1], [3, 4]])
+    net = jaxops.onnx.load(proto)
+    assert [y.tolist() for y in net(x)] == [["dog", "dog"], [7, 7]]
+    for run in (lambda: jax.jit(net.apply)(net.params, x), net.export):
+        with pytest.raises(StaticError, match=r"the size of the result depends on `condition`.*(?s:.)*bounds={'y': n}"):
+            run()
+    bounded = jaxops.onnx.load(proto, bounds={"y": 3})
+    for run in (bounded, lambda x: jax.jit(bounded.apply)({}, x), lambda x: bounded.export().call({}, x)):
+        assert [np.asarray(y).tolist() for y in run(x)] == [["dog", "dog", ""], [7, 7, -1]]

@@ -37,6 +37,7 @@ CASES = {
         "float",
     ),
     "Cast to strings": ("y = Cast<to=8>(c)", "string"),
+    "StringNormalizer": ('y = StringNormalizer<case_change_action="UPPER">(c)', "string"),
     "RegexFullMatch": ('y = RegexFullMatch<pattern="y.*">(c)', "bool"),
 }
 
@@ -57,9 +58,12 @@ def test_as_called(name):
         np.testing.assert_array_equal(np.asarray(y), np.asarray(expected))
 
 
-def test_strings_that_are_added_or_normalized_under_jit():
-    """A reduction reads the elements, and `StringNormalizer` may remove some, so neither may see numbers in place."""
-    for body in (PLACES + 'y = ScatterElements<reduction="add">(five, k, c)', "y = StringNormalizer(c)"):
+def test_strings_that_are_added_or_removed_under_jit():
+    """A reduction reads the elements, and stop words remove some, so neither may see numbers in place."""
+    for body in (
+        PLACES + 'y = ScatterElements<reduction="add">(five, k, c)',
+        'y = StringNormalizer<stopwords=["no"]>(c)',
+    ):
         net = loaded(body)
         with pytest.raises(StaticError, match="strings that depend on traced numbers"):
             jax.jit(net.apply)({}, X)

@@ -87,7 +87,7 @@ def test_cuts_and_static_inputs_are_said():
         "  in   shape: int64[2]  static: Reshape 'z' `shape`",
         "  out  y0 … (11 more): int64[1, m]",
         "  out  z: float32[a, b]",
-        "  cut  before NonZero 'find_0' … (11 more): the size of the result depends on `X`",
+        "  cut  before 'find_0' … (11 more): NonZero: the size of the result depends on `X`",
     ]
 
 
