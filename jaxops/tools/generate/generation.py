@@ -67,7 +67,8 @@ def generate(
     has already, and multiplies negative ones. They apply in the order penalty, temperature, top_k, top_p, min_p.
     samples: how many rows continue each prompt. stream: returns an iterator over the parts of the results, each of up
     to eight tokens; its lengths count those of the part.
-    named: further inputs, such as `encoder_hidden_states`, with a row for each prompt.
+    named: further inputs, such as `encoder_hidden_states`, with a row for each prompt. A file with a decoder of the first
+    token and one of later ones (`use_cache_branch`) makes the keys and values of the encoder's output itself.
 
     Tokens (B, samples, n) are int32; those after the end of a row are padding. lengths: (B, samples), how many are the
     row's own, with the stop token. log_probabilities: (B, samples, n), by the distribution of the model, before penalty
