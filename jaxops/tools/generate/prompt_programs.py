@@ -77,6 +77,8 @@ class Generation:
         self._prepared: tuple[list[Any], dict[int, PreparedParams]] = [], {}
         # Whether the logits of the last token are computed without those of the tokens before, as far as is known.
         self._one_by_one = True
+        # Whether prompts may be padded, as far as is known.
+        self._pads = True
         # The smallest room for which the file is known to have too few positions.
         self._beyond = 0
 
@@ -149,10 +151,13 @@ class Generation:
                 f"the model fixes its batch ({self.tokens}), but there are {amount(len(prompts), 'prompt')}; give "
                 f"{amount(fixed, 'prompt')} at a time"
             )
-        if step.mask_name is not None and step.of_batch.has_rows:
+        if step.mask_name is not None and step.of_batch.has_rows and self._pads:
             tokens, mask = padded(prompts, min(program_width(max(groups)), step.length))
             more = {**named, step.mask_name: mask}
-            return self._prompted(step, params, tokens, np.array([prompt.size for prompt in prompts]), more)
+            try:
+                return self._prompted(step, params, tokens, np.array([prompt.size for prompt in prompts]), more)
+            except UnsupportedError:  # that of logits of the last place alone; another one comes again below
+                self._pads, self._one_by_one = False, True
         if len(groups) == 1:
             return self._prompted(step, params, np.stack(prompts), None, named)
         if not step.of_batch.has_rows:
