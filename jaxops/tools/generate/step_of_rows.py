@@ -164,7 +164,7 @@ class StepOfRows:
             caches[cache.past.name] = present.masked(sizes, {cache.axis}, 0, capacity)
         return logits.array, caches
 
-    def _run_once(self, run: Any, arrays: Any, sizes: tuple[int, int], new: Any, last_only: bool, pads: bool) -> Any:
+    def _run_once(self, run: Any, arrays: Any, sizes: tuple[int, ...], new: Any, last_only: bool, pads: bool) -> Any:
         if sizes[1] == 1 or not (last_only or pads):
             return run(arrays)
         program, shapes = jax.make_jaxpr(run, return_shape=True)(arrays)
