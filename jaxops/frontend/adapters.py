@@ -120,7 +120,7 @@ def _of_file(file: AdapterFile, modules: Modules) -> dict[str, _Chosen]:
     given: dict[str, list[Piece]] = {}
     for name, known_as in names.items():
         module, piece = known[known_as]
-        file.check(name, (modules.by_module[module][0].sizes[0], piece.count))
+        file.check(name, (modules.by_module[module][0].sizes[0], piece.size))
         given.setdefault(module, []).append(piece._replace(name=name))
     chosen = {}
     for module, pieces in given.items():

@@ -182,12 +182,12 @@ class Variable:
 class Piece(NamedTuple):
     """Some of the outputs of a module, by the name that files of adapters have for them.
 
-    start: the first one. count: how many.
+    start: the first one. size: how many.
     """
 
     name: str
     start: int
-    count: int
+    size: int
 
 
 @dataclass(frozen=True)

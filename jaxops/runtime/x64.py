@@ -94,7 +94,31 @@ def in_64_bits(fn: Callable[..., Any], *args: Any) -> Any:
         arguments = values | dict(zip((*free, *fixed), (*free_arrays, *fixed_arrays), strict=True))
         return fn(*tree.unflatten(arguments.values()))
 
-    return _differentiable(of_arrays)([values[k] for k in free], [values[k] for k in fixed])
+    arrays = [values[k] for k in free], [values[k] for k in fixed]
+    if not tracing():
+        return _differentiable(of_arrays)(*arrays)
+    return _with_captured(of_arrays, *arrays)
+
+
+def _with_captured(fn: Callable[[Any, Any], Any], free: list[Any], fixed: list[Any]) -> Any:
+    """Returns `fn(free, fixed)` in 64 bits, where `fn` may read tracers of a caller, as an operator of his own may.
+
+    They become arguments: a derivative by one that is merely captured would be zero.
+    """
+    with enable_x64(True):
+        program, shapes = jax.make_jaxpr(fn, return_shape=True)(free, fixed)
+    captured = [x for x in program.consts if isinstance(x, Tracer)]
+
+    def of_all(free_arrays: Any, fixed_arrays: Any) -> Any:
+        given, own = (iter(arrays[len(part) :]) for arrays, part in ((free_arrays, free), (fixed_arrays, fixed)))
+        consts = [
+            x if not isinstance(x, Tracer) else next(given if is_inexact(x.dtype) else own) for x in program.consts
+        ]
+        arguments = *free_arrays[: len(free)], *fixed_arrays[: len(fixed)]
+        return jax.tree.structure(shapes).unflatten(jaxpr_as_fun(program.replace(consts=consts))(*arguments))
+
+    more = [x for x in captured if is_inexact(x.dtype)], [x for x in captured if not is_inexact(x.dtype)]
+    return _differentiable(of_all)([*free, *more[0]], [*fixed, *more[1]])
 
 
 def _differentiable(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -33,7 +33,7 @@ def names_in(modules: Modules) -> dict[str, tuple[str, Piece]]:
 
 def named_like(given: Sequence[Piece], own: Sequence[Piece]) -> tuple[Piece, ...]:
     """Returns the pieces of a module with the names of a file. given: those that the file has. own: all of them."""
-    whole = [piece for piece in given if piece.count == sum(x.count for x in own)]
+    whole = [piece for piece in given if piece.size == sum(x.size for x in own)]
     if whole:
         return tuple(whole)
     path, dot, _ = given[0].name.rpartition(".")
@@ -47,7 +47,7 @@ def joined(given: Sequence[tuple[Piece, Saved]], outputs: int) -> Saved:
     Their factors alpha / rank may differ; b then takes what is left of a factor.
     """
     (piece, first), *others = given
-    if not others and piece.count == outputs:
+    if not others and piece.size == outputs:
         return first
     rows: list[tuple[np.ndarray, int]] = []
     for _, one in given:
@@ -58,5 +58,5 @@ def joined(given: Sequence[tuple[Piece, Saved]], outputs: int) -> Saved:
     for piece, one in given:
         at = next(start for a, start in rows if np.array_equal(one.a, a))
         share = one.alpha * unit.rank / (unit.alpha * one.rank) if unit.alpha else 1.0
-        b[piece.start : piece.start + piece.count, at : at + one.rank] += one.b.astype(np.float64) * share
+        b[piece.start : piece.start + piece.size, at : at + one.rank] += one.b.astype(np.float64) * share
     return Saved(unit.alpha * rank / unit.rank, np.concatenate([a.astype(np.float64) for a, _ in rows]), b)

@@ -107,7 +107,7 @@ def find_caches(
     if named is not None:
         pairs = _named(inputs, outputs, named)
     else:
-        pairs = _by_name(inputs, outputs) or _by_order(inputs, outputs)
+        pairs = pairs_by_name(inputs, outputs) or _by_order(inputs, outputs)
     placed = any(value.name.lower() in _PLACES for value in inputs)
     caches = tuple(c for past, present in pairs if (c := _cache(past, present, batch, named is not None, placed)))
     caches = tuple(replace(cache, window=(windows or {}).get(cache.past.name, 0)) for cache in caches)
@@ -131,7 +131,7 @@ def _named(inputs: Sequence[Value], outputs: Sequence[Value], given: Mapping[str
     return [(read_inputs[past], made_outputs[present]) for past, present in given.items()]
 
 
-def _by_name(inputs: Sequence[Value], outputs: Sequence[Value]) -> list[tuple[Value, Value]]:
+def pairs_by_name(inputs: Sequence[Value], outputs: Sequence[Value]) -> list[tuple[Value, Value]]:
     """Pairs whose names are equal without the words that distinguish past from present."""
     outputs_by_key: dict[Any, list[Value]] = {}
     for value in filter(_may_be_cache, outputs):

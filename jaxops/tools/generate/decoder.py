@@ -329,7 +329,8 @@ class Decoder(Report):
             named = {name: aligned.moved(x) if name in self.of_batch.of_tokens else x for name, x in named.items()}
         for name in [v.name for v in self._others if v.name in named and continues_rows(v)]:
             state = self._continued(state, named.pop(name))
-        logits, caches = self.of_batch(params, state.position, new, tokens, state.caches, named, last_only)
+        pads = aligned is not None
+        logits, caches = self.of_batch(params, state.position, new, tokens, state.caches, named, last_only, pads)
         reached = state.position + new
         if aligned is not None:
             caches = only_first_tokens(self.caches, caches, reached)

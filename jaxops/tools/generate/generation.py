@@ -67,7 +67,8 @@ def generate(
     has already, and multiplies negative ones. They apply in the order penalty, temperature, top_k, top_p, min_p.
     samples: how many rows continue each prompt. stream: returns an iterator over the parts of the results, each of up
     to eight tokens; its lengths count those of the part.
-    named: further inputs, such as `encoder_hidden_states`, with a row for each prompt.
+    named: further inputs, such as `encoder_hidden_states`, with a row for each prompt. A file with two decoders
+    (`use_cache_branch`) makes the keys and values of the encoder's output itself.
 
     Tokens (B, samples, n) are int32; those after the end of a row are padding. lengths: (B, samples), how many are the
     row's own, with the stop token. log_probabilities: (B, samples, n), by the distribution of the model, before penalty
@@ -78,8 +79,8 @@ def generate(
     `repetition_penalty`. If `do_sample` is true there, a key is needed, or temperature=0.
 
     Programs are compiled once for numbers of prompts, for lengths of prompts between powers of two, and for lengths of
-    caches; they are kept in `model.programs`. A file that has neither an attention mask nor lengths runs prompts of
-    equal lengths together, and compiles a program for each length.
+    caches; they are kept in `model.programs`. A file that has neither an attention mask nor lengths, or computes logits
+    of the last place alone, runs prompts of equal lengths together, and compiles a program for each length.
 
     Raises ShapeError for an empty prompt, and for more tokens than the file has room for; BoundsError for a token that
     the model does not have; SignatureError for a missing key and for unknown inputs; ArgumentError for a number out of

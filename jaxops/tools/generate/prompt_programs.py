@@ -19,10 +19,11 @@ from jaxops.static import is_concrete
 from jaxops.tools.generate.cache_inputs import find_caches, windows_of
 from jaxops.tools.generate.decoder import Decoder, Params
 from jaxops.tools.generate.decoder_state import DecoderState, repeated
+from jaxops.tools.generate.encoder_caches import EncoderCaches
 from jaxops.tools.generate.genai_config import read_defaults
 from jaxops.tools.generate.model_with_variables import WithVariables
 from jaxops.tools.generate.prompts import padded, program_length, program_width, rows_by_length
-from jaxops.tools.generate.step_inputs import tokens_input
+from jaxops.tools.generate.step_inputs import dtype_of, tokens_input
 from jaxops.tools.generate.step_of_rows import Decodable
 from jaxops.tools.generate.token_loop import TokenLoop
 
@@ -68,6 +69,7 @@ class Generation:
         shapes = [v.shape for v in self.model.outputs if v.name not in presents]
         size = shapes[0][-1] if shapes and shapes[0] else None
         self.vocabulary = size if isinstance(size, int) else None
+        self._encoder_caches = EncoderCaches(self.model, caches)
         self.defaults = read_defaults(model.folder, self.model.inputs, self.vocabulary)
         self._loops: dict[int, TokenLoop] = {}
         self._prepares = any(node.operator.name == "DequantizeLinear" for node in model.graph.nodes)
@@ -75,6 +77,8 @@ class Generation:
         self._prepared: tuple[list[Any], dict[int, PreparedParams]] = [], {}
         # Whether the logits of the last token are computed without those of the tokens before, as far as is known.
         self._one_by_one = True
+        # Whether prompts may be padded, as far as is known.
+        self._pads = True
         # The smallest room for which the file is known to have too few positions.
         self._beyond = 0
 
@@ -118,6 +122,10 @@ class Generation:
     ) -> Started:
         step = loop.step
         arrays = self._arrays(step, named, len(prompts))
+        if self._encoder_caches.names - arrays.keys():
+            first = np.array([prompt[:1] for prompt in prompts], dtype_of(self.tokens))
+            weights = params.params if isinstance(params, PreparedParams) else params
+            arrays = self._encoder_caches(weights, {self.tokens.name: jnp.asarray(first), **arrays}) | arrays
         ready = self._ready(step, params, len(prompts), arrays)
         state, logits = self._after_prompts(step, ready, prompts, arrays)
         if samples > 1:
@@ -143,10 +151,13 @@ class Generation:
                 f"the model fixes its batch ({self.tokens}), but there are {amount(len(prompts), 'prompt')}; give "
                 f"{amount(fixed, 'prompt')} at a time"
             )
-        if step.mask_name is not None and step.of_batch.has_rows:
+        if step.mask_name is not None and step.of_batch.has_rows and self._pads:
             tokens, mask = padded(prompts, min(program_width(max(groups)), step.length))
             more = {**named, step.mask_name: mask}
-            return self._prompted(step, params, tokens, np.array([prompt.size for prompt in prompts]), more)
+            try:
+                return self._prompted(step, params, tokens, np.array([prompt.size for prompt in prompts]), more)
+            except UnsupportedError:  # that of logits of the last place alone; another one comes again below
+                self._pads, self._one_by_one = False, True
         if len(groups) == 1:
             return self._prompted(step, params, np.stack(prompts), None, named)
         if not step.of_batch.has_rows:

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxops.attributes import integer
 from jaxops.dtypes import as_traced
-from jaxops.errors import ShapeError, SignatureError, describe
+from jaxops.errors import ShapeError, SignatureError, UnsupportedError, describe
 from jaxops.runtime.auto_axes import under_auto_axes
 from jaxops.signature_errors import errors_of, explained
 from jaxops.tools.generate.decoder import Decoder, Params
@@ -115,6 +115,8 @@ class Speculation:
         (draft, _), columns = jax.lax.scan(drafted, (now.draft, now.last), length=self.ahead + 1)
         proposed = columns.T  # (B, ahead + 1): the last token and the drafted ones
         target, logits = self.target(params, now.target, proposed)
+        if logits.shape[1] != proposed.shape[1]:
+            raise UnsupportedError("speculative: the target computes logits of the last place alone, not of each token")
         chosen = _likeliest(logits)  # what follows each of them
         agrees = proposed[:, 1:] == chosen[:, :-1]
         accepted = jnp.cumprod(agrees, axis=1, dtype=np.int32).sum(1, dtype=np.int32)

@@ -31,6 +31,7 @@ class StepOfBatch:
         caches: dict[str, jax.Array],
         named: Mapping[str, Any],
         last_only: bool,
+        pads: bool,
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
         """Returns the logits and the caches after a step. Arguments: as those of `StepOfRows`, for each row.
 
@@ -38,7 +39,9 @@ class StepOfBatch:
         of new tokens, and no symbolic number of past tokens fits. Such a file gets the prompt if all rows have no token
         yet, and otherwise the tokens in turn.
         """
-        once = functools.partial(self._mapped, params, named=named, new=new, tokens=tokens, last_only=last_only)
+        once = functools.partial(
+            self._mapped, params, named=named, new=new, tokens=tokens, last_only=last_only, pads=pads
+        )
         try:
             return once(position, caches)
         except SizeError:
@@ -57,9 +60,10 @@ class StepOfBatch:
         new: jax.Array,
         tokens: jax.Array,
         last_only: bool = False,
+        pads: bool = False,
         is_first: bool = False,
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        run = functools.partial(self.rows, params, last_only=last_only, is_first=is_first)
+        run = functools.partial(self.rows, params, last_only=last_only, pads=pads, is_first=is_first)
         if tokens.shape[0] == 1 or not self.has_rows:
             return run(position[0], new[0], tokens, caches, named)
         axes = {c.past.name: c.batch for c in self.rows.caches}

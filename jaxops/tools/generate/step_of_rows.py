@@ -88,13 +88,15 @@ class StepOfRows:
         arrays: Mapping[str, Any],
         named: Mapping[str, Any],
         last_only: bool,
+        pads: bool,
         is_first: bool,
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
         """Returns the logits and the caches after a step of rows that have the same number of tokens, mostly one row.
 
         position: the number of tokens before. new: how many of these tokens are no padding, which follows them.
-        last_only: whether to compute the logits of the last of them alone, (B, 1, V). is_first: whether it is known
-        that there are no tokens before.
+        last_only: whether to compute the logits of the last of them alone, (B, 1, V). pads: whether there may be
+        padding, so that a model with logits of the last place alone is refused. is_first: whether it is known that
+        there are no tokens before.
         """
         batch, count = tokens.shape
         total: Dim = count if is_first else self.length
@@ -125,7 +127,7 @@ class StepOfRows:
 
         self._check_reach(params, arrays, batch, count, named)
         if self.in_place:
-            logits, caches = self._run_once(run, arrays, count, new, last_only)
+            logits, caches = self._run_once(run, arrays, tokens.shape, new, last_only, pads)
             for cache in self.caches:
                 if caches[cache.past.name].shape != arrays[cache.past.name].shape:
                     raise ModelError(
@@ -135,7 +137,7 @@ class StepOfRows:
             return logits, caches
         if is_first:
             nothing = {c.past.name: jnp.zeros(specs[c.past.name].shape, specs[c.past.name].dtype) for c in self.caches}
-            logits, presents = self._run_once(run, {**arrays, **nothing}, count, new, last_only)
+            logits, presents = self._run_once(run, {**arrays, **nothing}, tokens.shape, new, last_only, pads)
             self._check(presents, total)
             return logits, {c.past.name: c.grown(presents[c.past.name], self.length) for c in self.caches}
         try:
@@ -143,7 +145,8 @@ class StepOfRows:
             self._check(shapes[1], total)
             check_growth(program, {"s": range(count, self.length + 1)})
             leaves = jax.tree.leaves(arrays)
-            if last_only and count > 1:
+            is_alone = _is_last_alone(program.out_avals[0].shape, tokens.shape, pads)
+            if last_only and count > 1 and not is_alone:
                 program, leaves = self._at_last(program, count), [*leaves, self._last(new)]
             last = (position + count).astype(canonical(np.int64))
             capacity = Capacity({"s": last}, {"s": self.length}, {past: self.length})
@@ -161,11 +164,13 @@ class StepOfRows:
             caches[cache.past.name] = present.masked(sizes, {cache.axis}, 0, capacity)
         return logits.array, caches
 
-    def _run_once(self, run: Any, arrays: Any, count: int, new: Any, last_only: bool) -> Any:
-        if not last_only or count == 1:
+    def _run_once(self, run: Any, arrays: Any, sizes: tuple[int, ...], new: Any, last_only: bool, pads: bool) -> Any:
+        if sizes[1] == 1 or not (last_only or pads):
             return run(arrays)
         program, shapes = jax.make_jaxpr(run, return_shape=True)(arrays)
-        outputs = jaxpr_as_fun(self._at_last(program, count))(*jax.tree.leaves(arrays), self._last(new))
+        if _is_last_alone(program.out_avals[0].shape, sizes, pads) or not last_only:
+            return jax.tree.unflatten(jax.tree.structure(shapes), jaxpr_as_fun(program)(*jax.tree.leaves(arrays)))
+        outputs = jaxpr_as_fun(self._at_last(program, sizes[1]))(*jax.tree.leaves(arrays), self._last(new))
         return jax.tree.unflatten(jax.tree.structure(shapes), outputs)
 
     def _last(self, new: Any) -> jax.Array:
@@ -248,3 +253,18 @@ class StepOfRows:
                     f"a cache of fixed size needs an input `write_indices` or `cache_position`, or no decoder: scan "
                     f"`model.apply`"
                 )
+
+
+def _is_last_alone(logits: tuple[Any, ...], tokens: tuple[int, ...], pads: bool) -> bool:
+    """Returns True if a model computes logits of the last place alone, (B, 1, V) or (B, V), for tokens (B, n > 1).
+
+    Raises UnsupportedError if that place may be padding.
+    """
+    batch, count = tokens
+    is_alone = count > 1 and (logits[0] == batch if len(logits) == 2 else logits[1:2] == (1,))
+    if is_alone and pads:
+        raise UnsupportedError(
+            f"the model computes logits {logits} of the last of {count} places alone, which may be padding\n"
+            "  hint    run prompts of equal lengths without a mask; step.insert(…) puts their states together"
+        )
+    return is_alone

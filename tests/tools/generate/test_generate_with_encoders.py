@@ -2,8 +2,10 @@
 
 import jax
 import numpy as np
+import onnx
 import pytest
-from decoders import MODELS
+from decoder_graphs import merged
+from decoders import MODELS, session
 
 import jaxops.onnx
 import jaxops.openvino
@@ -55,6 +57,30 @@ def test_samples_of_named_inputs(model, given):
     np.testing.assert_allclose(
         found.log_probabilities, np.repeat(expected.log_probabilities, 2, axis=1), rtol=0, atol=1e-4
     )
+
+
+def test_a_file_with_two_decoders_makes_the_caches_of_the_encoder():
+    """As optimum writes it, by If on `use_cache_branch`: the tokens are those of the two files of torch."""
+    first, later = (MODELS / f"t5_{part}.script.onnx" for part in ("first", "decoder"))
+    rng = np.random.default_rng(1)
+    of_encoder = {"encoder_hidden_states": rng.normal(size=(3, 6, 16)).astype(np.float32)}
+    of_encoder["encoder_attention_mask"] = np.array([[1] * 6, [1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 0]])
+    mask = {"encoder_attention_mask": of_encoder["encoder_attention_mask"]}
+    run = session(first)
+    made = run.run(None, {"input_ids": np.zeros((3, 1), np.int64), **of_encoder})
+    made = {value.name: x for value, x in zip(run.get_outputs(), made, strict=True) if ".encoder." in value.name}
+    cross = {name.replace("present", "past_key_values"): x for name, x in made.items()}
+    options = {"max_tokens": 5, "repetition_penalty": 3.0}
+    expected = jaxops.onnx.generate(jaxops.onnx.load(later), PROMPTS, **options, **mask, **cross)
+    assert len({tuple(row) for row in expected.tokens[::2, 0].tolist()}) == 2
+    model = jaxops.onnx.load(merged(onnx.load(first), onnx.load(later)))
+    found = jaxops.onnx.generate(model, PROMPTS, **options, **of_encoder)
+    np.testing.assert_array_equal(found.tokens, expected.tokens)
+    np.testing.assert_allclose(found.log_probabilities, expected.log_probabilities, rtol=0, atol=1e-4)
+    # Given ones are taken.
+    other = {name: np.zeros_like(x) for name, x in cross.items()}
+    changed = jaxops.onnx.generate(model, PROMPTS, **options, **of_encoder, **other)
+    assert abs(changed.log_probabilities - found.log_probabilities).max() > 1e-3
 
 
 def test_errors(model, given):

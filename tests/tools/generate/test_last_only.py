@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import onnx
 import pytest
-from decoder_graphs import no_mask
+from decoder_graphs import no_mask, tokens_before_heads
 from decoders import MODELS
 from language_models import VOCABULARY, language_model
 
@@ -73,7 +73,6 @@ HEADS = {
 OTHER_HEADS = {
     "less the largest of all tokens": "wide = MatMul(sum, wo) m = ReduceMax<axes = [1]>(wide) logits = Sub(wide, m)",
     "less earlier tokens": "wide = MatMul(sum, wo) logits = CumSum<reverse = 1>(wide, one)",
-    "one token": "last = Slice(sum, at_minus, at_end, axes_1) logits = MatMul(last, wo)",
 }
 
 
@@ -141,3 +140,57 @@ def test_a_prepared_step():
     _, every = step(model.params, step.init(), prompt)
     _, last = step(step.prepare(model.params), step.init(), prompt, last_only=True)
     np.testing.assert_allclose(last, every[:, -1], rtol=0, atol=3e-5)
+
+
+def of_last_place(file, flat):
+    """A file whose head gets the last place alone: logits (B, 1, V), or (B, V)."""
+    proto = file()
+    (head,) = [node for node in proto.graph.node if node.output[0] == "logits"]
+    ends = {"last": [-1], "end": [2**62], "axis_1": [1]}
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(np.array(v, np.int64), k) for k, v in ends.items())
+    sliced = onnx.helper.make_node("Slice", [head.input[0], "last", "end", "axis_1"], ["tail"])
+    nodes = [sliced, onnx.helper.make_node("Squeeze", ["tail", "axis_1"], ["flat"])]
+    head.input[0] = "flat" if flat else "tail"
+    place = list(proto.graph.node).index(head)
+    for node in reversed(nodes):
+        proto.graph.node.insert(place, node)
+    dims = proto.graph.output[0].type.tensor_type.shape.dim
+    if flat:
+        del dims[1]
+    else:
+        dims[1].dim_value = 1
+    return jaxops.onnx.load(proto)
+
+
+@pytest.mark.parametrize(
+    ("file", "flat"), [(tokens_before_heads, False), (no_mask, False), (tokens_before_heads, True)]
+)
+def test_files_that_compute_logits_of_the_last_place(file, flat):
+    """They are accepted; but padding would be at that place, so `generate` runs prompts of equal lengths together."""
+    model, plain = of_last_place(file, flat), jaxops.onnx.load(file())
+    prompts = np.array([[1, 2, 3], [4, 5, 6]])
+    steps = [jaxops.onnx.decoder(m, length=16) for m in (model, plain)]
+    (state, logits), (_, expected) = (
+        step(m.params, step.init(2), prompts, last_only=True) for step, m in zip(steps, (model, plain), strict=True)
+    )
+    np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
+    _, logits = steps[0](model.params, state, prompts)
+    assert logits.shape == ((2, 40) if flat else (2, 1, 40))
+    different = [[7], [1, 2, 3, 4, 9], [5, 6, 8]]
+    found, expected = (jaxops.onnx.generate(m, different, max_tokens=5) for m in (model, plain))
+    np.testing.assert_array_equal(found.tokens, expected.tokens)
+    np.testing.assert_allclose(found.log_probabilities, expected.log_probabilities, rtol=0, atol=1e-4)
+
+
+def test_padding_at_the_last_place():
+    model = of_last_place(tokens_before_heads, False)
+    step = jaxops.onnx.decoder(model, length=16)
+    given = {"attention_mask": np.array([[1, 1, 0], [1, 1, 1]])}
+    for last_only in (False, True):
+        with pytest.raises(
+            UnsupportedError, match=r"logits \(1, 1, 40\) of the last of 3 places alone, which may be pad"
+        ):
+            step(model.params, step.init(2), np.array([[1, 2, 0], [4, 5, 6]]), last_only=last_only, **given)
+    run = jaxops.onnx.speculative(step, step, ahead=2)
+    with pytest.raises(UnsupportedError, match="speculative: the target computes logits of the last place alone"):
+        run(model.params, model.params, np.array([[1, 2, 3]]), count=4)
