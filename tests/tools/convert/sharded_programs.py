@@ -175,6 +175,53 @@ def pair():
     )
 
 
+ROUTED = """main (float[N,16] x) => (float[N,16] y) {
+    up = MatMul(x, w) h = Relu(up) z = MatMul(h, v) r = MatMul(z, router)
+    e = com.microsoft.MoE<k = 2, activation_type = "gelu">(z, r, fc1, b1, fc2, b2) y = Add(z, e) }"""
+ATTENDED = """main (int64[N,S] ids) => (float[N,S,96] y) {
+    x = Gather(table, ids)
+    q0 = MatMul(x, wq) k0 = MatMul(x, wk) v0 = MatMul(x, wv)
+    q1 = Reshape(q0, cut) k1 = Reshape(k0, cut) v1 = Reshape(v0, cut)
+    q = Transpose<perm=[0, 2, 1, 3]>(q1) k = Transpose<perm=[0, 2, 3, 1]>(k1) v = Transpose<perm=[0, 2, 1, 3]>(v1)
+    s = MatMul(q, k) p = Softmax(s) a = MatMul(p, v) t = Transpose<perm=[0, 2, 1, 3]>(a) m = Reshape(t, joined)
+    o = MatMul(m, wo) z = Add(x, o) u = MatMul(z, up) g = Relu(u) d = MatMul(g, down) y = Add(z, d) }"""
+
+
+def outputs_and_gradients(model, x):
+    def loss(params):
+        y = model.apply(params, x)
+        return (y**2).mean(), y
+
+    return jax.jit(jax.grad(loss, has_aux=True))(model.params)
+
+
+def few_experts_and_heads():
+    """Eight devices that share eight experts, and twelve heads, which they cannot share."""
+    rng = np.random.default_rng(4)
+
+    def weights(**shapes):
+        return {name: (rng.normal(size=shape) / 4).astype(np.float32) for name, shape in shapes.items()}
+
+    experts = weights(w=(16, 64), v=(64, 16), router=(16, 8), fc1=(8, 32, 16), b1=(8, 32), fc2=(8, 16, 32), b2=(8, 16))
+    heads = weights(table=(64, 96), **dict.fromkeys(("wq", "wk", "wv", "wo"), (96, 96)), up=(96, 256), down=(256, 96))
+    sizes = {"cut": np.array([0, 0, 12, 8]), "joined": np.array([0, 0, 96])}
+    cases = [
+        ("experts", ROUTED, experts, rng.normal(size=(6, 16)).astype(np.float32), {"w", "v", "fc1", "b1", "fc2", "b2"}),
+        ("heads", ATTENDED, heads | sizes, rng.integers(0, 64, (2, 5)).astype(np.int32), {"table", "up", "down"}),
+    ]
+    for name, body, values, x, split in cases:
+        proto = text_model(body, initializers=values, imports=', "com.microsoft" : 1')
+        alone = jaxops.onnx.load(proto)
+        for kind in (AUTO, EXPLICIT):
+            with jax.set_mesh(mesh_of(kind, model=8)):
+                placed = jaxops.onnx.load(proto, sharding=tensor_parallel("model"))
+                found = {row.name for row in explain(placed).rows if row.spec != P()}
+                assert found >= split, found
+                got = outputs_and_gradients(placed, x)
+            close(got, outputs_and_gradients(alone, x))
+        print(f"eight {name}", flush=True)
+
+
 def example(value):
     sizes = {"batch_size": 2, "sequence_length": 3, "total_sequence_length": 3, "past_sequence_length": 0}
     shape = [d if isinstance(d, int) else sizes.get(d, 16 if d == "kv_cache_dim" else 2) for d in value.shape]
@@ -188,3 +235,4 @@ if __name__ == "__main__":
     steps()
     convolutions()
     quantized()
+    few_experts_and_heads()

@@ -25,8 +25,8 @@ TESTS = CHILD.parents[2]
 DEFAULT = ["bert.script", "gpt2.dynamo", "llama.script", "vit.dynamo"]
 
 
-def test_programs_for_four_devices():
-    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=4"  # the last one holds
+def test_programs_for_four_and_eight_devices():
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8"  # the last one holds
     environment = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)])}
     command = [sys.executable, CHILD, *DEFAULT]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
@@ -38,6 +38,7 @@ def test_programs_for_four_devices():
         *["step"] * 3,
         "convolutions",
         *["quantized"] * 2,
+        *["eight"] * 2,
     ]
 
 
