@@ -23,9 +23,9 @@ import typing as _typing
 from importlib import import_module as _import_module
 from importlib.metadata import version as _version
 
-from jaxops import microsoft, ml, ops as _ops, preview, training
-from jaxops.compiler.xla_options import compiler_options
-from jaxops.errors import JaxopsError, near as _near
+from jaxops import microsoft as microsoft, ml as ml, ops as _ops, preview as preview, training as training
+from jaxops.compiler.xla_options import compiler_options as compiler_options
+from jaxops.errors import JaxopsError as JaxopsError, near as _near
 from jaxops.ops import *
 from jaxops.ops.common.families import families as _families, family_table as _family_table
 

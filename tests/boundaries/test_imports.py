@@ -174,7 +174,7 @@ class AsRun(ast.NodeTransformer):
     """Leaves out what type checkers alone read."""
 
     def visit_If(self, node):
-        return node.orelse if ast.unparse(node.test) == "TYPE_CHECKING" else node
+        return node.orelse if ast.unparse(node.test) == "_typing.TYPE_CHECKING" else node
 
 
 def complaints(module, source):
