@@ -16,7 +16,6 @@ from jaxops.onnx.open import Readable, parsed
 from jaxops.onnx.origin import Origin
 from jaxops.onnx.read import declared, read
 
-
 _WITHOUT_TRAINING = (
     "Exporters fold or remove them by default; with PyTorch, use torch.onnx.export(…, "
     "training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False, dynamo=False), or TrainingMode.PRESERVE"

@@ -21,8 +21,8 @@ from jaxops.openvino.origin import Origin
 from jaxops.openvino.read import read
 
 _WITHOUT_TRAINING = (
-    "OpenVINO's operators infer only: BatchNormInference is one, and a Dropout is left out of an IR. The weights can be "
-    "trained without this option; for running statistics, load the ONNX file that the IR was made from"
+    "OpenVINO's operators infer only: BatchNormInference is one, and an IR has no Dropout. The weights can be trained "
+    "without this option; for running statistics, load the ONNX file that the IR was made from"
 )
 _OPSET = re.compile(r"opset(\d{1,9})", re.ASCII)
 
