@@ -62,6 +62,6 @@ def test_all_models_are_there():
 
 def test_training_is_said_in_words_of_openvino():
     file = Path(__file__).parents[2] / "notebooks" / "running_sum.xml"
-    with pytest.raises(ArgumentError, match="OpenVINO's operators infer only.*load the ONNX file") as caught:
+    with pytest.raises(ArgumentError, match=r"OpenVINO's operators infer only.*load the ONNX file") as caught:
         load(file, training=True)
     assert "torch" not in str(caught.value)
