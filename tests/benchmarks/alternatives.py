@@ -1,4 +1,4 @@
-"""jaxops beside the alternatives, as README's first table has it.
+"""jaxops beside the alternatives. written_figures.py writes README's first table from what this measures.
 
     python tests/benchmarks/alternatives.py ENGINE [--python PYTHON] [--tasks cases exports …] [--models FOLDER]
         [--batch4 FOLDER] [--names NAME …]
@@ -152,7 +152,7 @@ def ratio(found, base):
 
 
 def table(figures):
-    """The Markdown of README."""
+    """All counts and means as Markdown; written_figures.py writes README's."""
     engines = [engine for engine in ENGINES if engine in figures]
 
     def row(head, cell):

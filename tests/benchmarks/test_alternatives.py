@@ -9,7 +9,7 @@ import numpy as np
 import peers
 import pytest
 import trials
-from alternatives import BASE, ENGINES, PROPERTIES, outcomes, table
+from alternatives import ENGINES, PROPERTIES, outcomes, table
 
 HERE = Path(__file__).parent
 MODELS = HERE.parent / "models"
@@ -109,30 +109,6 @@ def test_the_table_counts_and_takes_means():
 
 def test_figures_are_those_of_known_engines():
     assert set(json.loads(alternatives.FIGURES.read_text())) <= set(ENGINES) == set(peers.PEERS)
-
-
-def test_the_readme_has_these_figures():
-    figures = json.loads(alternatives.FIGURES.read_text())
-    rows = [
-        [cell.strip(" *") for cell in line.split("|")[1:-1]]
-        for line in HERE.parents[1].joinpath("README.md").read_text().splitlines()
-        if line.startswith("|")
-    ]
-    rows = rows[:10]  # the first table
-    assert rows[0][1:] == list(ENGINES)
-    for row, task, base in ((rows[-2], "call", BASE), (rows[-1], "training", "torch")):
-        for engine, cell in zip(ENGINES, row[1:], strict=True):
-            figure = alternatives.ratio(figures[engine].get(task, {}), base)
-            assert cell in ("1", "no") if engine == BASE else figure.startswith(cell.strip(" *")), (engine, task)
-    for head, task in zip(rows[2:-2], ("cases", "exports", *PROPERTIES), strict=True):
-        for engine, cell in zip(ENGINES, head[1:], strict=True):
-            found = figures[engine].get(task)
-            if cell in ("–", "no"):
-                assert found is None or alternatives.counted(found).startswith("0 of "), (engine, task)
-            elif found is not None:
-                assert cell in (alternatives.counted(found), f"{found.get('right', 0):,}"), (engine, task)
-            else:  # the suite's own test counts these
-                assert (engine, task, cell) == ("jaxops", "cases", "2,027")
 
 
 def test_small_models_have_data():
