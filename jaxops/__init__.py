@@ -9,6 +9,7 @@
 jaxops.onnx       ONNX files: `load` makes a model a JAX function, `opset(n)` has the operators of an opset
 jaxops.openvino   the same for OpenVINO IRs; `jaxops.openvino.ops` has the operators that only OpenVINO has
 jaxops.ml         the operators of ai.onnx.ml; likewise jaxops.microsoft, jaxops.preview and jaxops.training
+jaxops.flax       `Module` makes a model a part of a flax module
 jaxops.sharding   rules that place parameters on devices
 jaxops.memory     `max_bytes` limits the memory of one result
 jaxops.jaxprs     `lax_only` makes jaxprs that other tools can read
@@ -23,21 +24,22 @@ import typing as _typing
 from importlib import import_module as _import_module
 from importlib.metadata import version as _version
 
-from jaxops import microsoft, ml, ops as _ops, preview, training
-from jaxops.compiler.xla_options import compiler_options
-from jaxops.errors import JaxopsError, near as _near
+from jaxops import microsoft as microsoft, ml as ml, ops as _ops, preview as preview, training as training
+from jaxops.compiler.xla_options import compiler_options as compiler_options
+from jaxops.errors import JaxopsError as JaxopsError, near as _near
 from jaxops.ops import *
 from jaxops.ops.common.families import families as _families, family_table as _family_table
 
 __doc__ = (__doc__ or "").replace("{operators}", _family_table(_families(_ops)))  # None under `python -OO`
 __version__ = _version("jaxops")
 
-# Imported at their first use: `import jaxops` needs no onnx.
-_LATER = ("jaxprs", "onnx", "openvino", "sharding")
+# Imported at their first use: `import jaxops` needs no onnx and no flax.
+_LATER = ("flax", "jaxprs", "onnx", "openvino", "sharding")
 
 if _typing.TYPE_CHECKING:
     from jaxops import (
         errors as errors,
+        flax as flax,
         jaxprs as jaxprs,
         memory as memory,
         onnx as onnx,
@@ -56,7 +58,7 @@ else:  # a type checker cannot follow the list, and would take every misspelt na
     def __dir__() -> list[str]:
         """Lists what is public, for an editor's completion: no names that this module uses itself.
 
-        Front ends are listed once they are imported: `help(jaxops)` reads all that is listed, also without onnx.
+        What needs another package is listed once it is imported: `help(jaxops)` reads all that is listed.
         """
-        loaded = [name for name in ("onnx", "openvino") if name in globals()]
+        loaded = [name for name in ("flax", "onnx", "openvino") if name in globals()]
         return sorted([*__all__, "errors", "jaxprs", "memory", "sharding", "__doc__", "__version__", *loaded])

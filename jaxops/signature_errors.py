@@ -34,7 +34,7 @@ from jaxops.errors import (
 from jaxops.jax_internals import TracerArrayConversionError
 from jaxops.opaque import Deferred
 from jaxops.signature import ELEMENT_TYPE, SHAPE_ONLY, STATIC
-from jaxops.static import FromSizes, Ints, Tracer, as_array, is_symbolic, known
+from jaxops.static import ArrayLike, FromSizes, Ints, Operand, Tracer, as_array, is_symbolic, known
 
 _Check = Callable[[str, Any], None]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -167,9 +167,11 @@ def _name_of(part: Any) -> str:
 
 
 def _parts(annotation: Any) -> tuple[Any, ...]:
-    """The alternatives of an annotation; the union `Ints` counts as one."""
+    """The alternatives of an annotation; the union `Ints` counts as one, and numbers and lists count as arrays."""
     if get_origin(annotation) is Annotated and not {STATIC, ELEMENT_TYPE} & set(annotation.__metadata__):
         return (jax.Array,) if SHAPE_ONLY in annotation.__metadata__ else _parts(get_args(annotation)[0])
+    if annotation is ArrayLike or get_origin(annotation) is Operand:
+        return jax.Array, np.ndarray
     if get_origin(annotation) not in (Union, types.UnionType):
         return (annotation,)
     parts = get_args(annotation)

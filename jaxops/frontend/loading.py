@@ -43,13 +43,15 @@ class BoundModel:
     """A file after a front end has read it and bound its nodes.
 
     graph: its nodes have their operators. opsets: the version of each set of operators. description: facts about the
-    file for a person. origin: a function from the fixed values of inputs (the option `values`) to the `Origin` for
-    `Model.save` and `Model.compare`; None if these are not possible.
+    file for a person. without_training: what `training=True` says if no operator trains. origin: a function from the
+    fixed values of inputs (the option `values`) to the `Origin` for `Model.save` and `Model.compare`; None if these are
+    not possible.
     """
 
     graph: Graph
     opsets: Mapping[str, int]
     description: str
+    without_training: str
     origin: Callable[[Mapping[str, Any]], Origin | None]
 
 
@@ -87,7 +89,7 @@ def load_model(source: Any, bind: Callable[[Operators, Extraction], BoundModel],
         graph = with_bounds(graph, bounds, _INPUT)
         values = {} if chosen["values"] is None else chosen["values"]
         graph = with_swapped_axes(untied(with_values(graph, values), tied))
-        graph = with_training(graph) if chosen["training"] else graph
+        graph = with_training(graph, bound.without_training) if chosen["training"] else graph
         graph = with_straight_through(graph) if chosen["straight_through"] else graph
         return Model(
             with_blocks(graph) if chosen["remat"] else graph,

@@ -15,11 +15,12 @@ from jaxops.ops import microsoft
 _DROPOUTS: dict[Any, int] = {ops.dropout: 2, microsoft.bias_dropout: 4}
 
 
-def with_training(graph: Graph) -> Graph:
+def with_training(graph: Graph, without: str) -> Graph:
     """Returns a bound graph whose BatchNormalization and Dropout train, as their operators say.
 
     Each BatchNormalization gives the next running mean and variance, too: see `Graph.statistics`. Dropout trains in
     subgraphs and functions, too.
+    without: what to do if the graph has neither operator, for the message.
     Raises ArgumentError if the graph has neither operator, UnsupportedError for a BatchNormalization whose running
     statistics are no initializers of the main graph, or belong to another node as well.
     """
@@ -57,11 +58,7 @@ def with_training(graph: Graph) -> Graph:
 
     nodes = tuple(map(training, graph.nodes))
     if not found:
-        raise ArgumentError(
-            "training=True: the model has no BatchNormalization and no Dropout. Exporters fold or remove them by "
-            "default; with PyTorch, use torch.onnx.export(…, training=torch.onnx.TrainingMode.TRAINING, "
-            "do_constant_folding=False, dynamo=False), or TrainingMode.PRESERVE"
-        )
+        raise ArgumentError(f"training=True: the model has no BatchNormalization and no Dropout that train. {without}")
     return dataclasses.replace(graph, nodes=nodes, statistics=tuple(statistics.items()))
 
 

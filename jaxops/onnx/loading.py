@@ -16,6 +16,11 @@ from jaxops.onnx.open import Readable, parsed
 from jaxops.onnx.origin import Origin
 from jaxops.onnx.read import declared, read
 
+_WITHOUT_TRAINING = (
+    "Exporters fold or remove them by default; with PyTorch, use torch.onnx.export(…, "
+    "training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False, dynamo=False), or TrainingMode.PRESERVE"
+)
+
 
 @takes_options
 def load(model: Readable, *, external_data: str | os.PathLike[str] | None = None, **options: Unpack[Options]) -> Model:
@@ -64,6 +69,7 @@ def load(model: Readable, *, external_data: str | os.PathLike[str] | None = None
             graph=bind(source, operators),
             opsets=source.opsets,
             description=f"{opsets} · {source.producer}" if source.producer else opsets,
+            without_training=_WITHOUT_TRAINING,
             origin=functools.partial(Origin, file.source, file.folders, extraction),
         )
 

@@ -20,6 +20,10 @@ from jaxops.openvino.open import Readable, open_ir
 from jaxops.openvino.origin import Origin
 from jaxops.openvino.read import read
 
+_WITHOUT_TRAINING = (
+    "OpenVINO's operators infer only: BatchNormInference is one, and an IR has no Dropout. The weights can be trained "
+    "without this option; for running statistics, load the ONNX file that the IR was made from"
+)
 _OPSET = re.compile(r"opset(\d{1,9})", re.ASCII)
 
 
@@ -66,6 +70,7 @@ def load(
             graph=graph,
             opsets=opsets(opened.net),
             description=f"OpenVINO IR {opened.net.version}",
+            without_training=_WITHOUT_TRAINING,
             origin=functools.partial(Origin, opened.source, opened.weights, tuple(sizes), extraction, ways_back(graph)),
         )
 

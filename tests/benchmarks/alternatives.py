@@ -1,7 +1,8 @@
-"""Measures jaxops and the alternatives, for README's table and chart, which `page.py` makes of the figures.
+"""jaxops beside the alternatives. written_figures.py writes README's first table from what this measures.
 
     python tests/benchmarks/alternatives.py ENGINE [--python PYTHON] [--tasks cases exports …] [--models FOLDER]
         [--batch4 FOLDER] [--names NAME …]
+    python tests/benchmarks/alternatives.py                                             # prints the table as Markdown
 
 ENGINE is a name in `ENGINES`, and PYTHON the one that has it, with NumPy, onnx and rich beside it, and torch,
 torchvision and transformers for torchax; tinygrad needs clang on the path, and DEV=CPU. What is found goes into
@@ -31,14 +32,19 @@ import numpy as np
 import onnxruntime
 from examples import example, run_environment
 from models import LIGHT, measured
-from report import BASE
+from report import BASE, geometric_mean
 from training import NAMES, run as training_run
 
 HERE = Path(__file__).parent
 FIGURES = HERE / "alternatives.json"
 TESTS, NOTEBOOKS = HERE.parent, HERE.parents[1] / "notebooks"
 ENGINES = ("jaxops", "jaxonnxruntime", "torchax", "onnx2torch", "onnxruntime", "tinygrad")
-PROPERTIES = ("gradients", "vmap", "sizes", "sharding")
+PROPERTIES = {
+    "gradients": "gradients by weights",
+    "vmap": "`vmap`",
+    "sizes": "one program, any batch",
+    "sharding": "weights on two devices",
+}
 TASKS = ("cases", "exports", *PROPERTIES, "call", "training")
 
 
@@ -133,9 +139,50 @@ def step(engine, python, path):
         return None
 
 
+def counted(found):
+    """How many are right, of how many."""
+    right = found["right"] if "right" in found else list(found.values()).count("")
+    return f"{right:,} of {found['of'] if 'of' in found else len(found):,}"
+
+
+def ratio(found, base):
+    """The geometric mean of the engine's times by those of the base, over the models that it runs, and their number."""
+    ratios = [times[name] / times[base] for times in found.values() for name in times if name != base and times[name]]
+    return f"{geometric_mean(ratios):.2f} ({len(ratios)} of {len(found)})" if ratios else "–"
+
+
+def table(figures):
+    """All counts and means as Markdown; written_figures.py writes README's."""
+    engines = [engine for engine in ENGINES if engine in figures]
+
+    def row(head, cell):
+        return f"| {head} | " + " | ".join(cell(figures[engine], engine) for engine in engines) + " |"
+
+    def count(task):
+        return lambda found, engine: counted(found[task]) if task in found else "–"
+
+    return "\n".join(
+        [
+            row("", lambda found, engine: f"{engine} {found['version']}"),
+            "| --- |" + " ---: |" * len(engines),
+            row("cases of the standard's suite", count("cases")),
+            row("exported models", count("exports")),
+            *(row(head, count(task)) for task, head in PROPERTIES.items()),
+            row(
+                "time of a call / onnxruntime's",
+                lambda found, engine: ratio(found["call"], BASE) if "call" in found else "–",
+            ),
+            row(
+                "time of a training step / PyTorch's",
+                lambda found, engine: ratio(found["training"], "torch") if "training" in found else "–",
+            ),
+        ]
+    )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("engine", choices=ENGINES)
+    parser.add_argument("engine", nargs="?", choices=ENGINES)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--torch", default=sys.executable, help="the Python that has PyTorch, for the task `training`")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
@@ -144,8 +191,9 @@ def main():
     parser.add_argument("--names", nargs="+", help="only these models, for the tasks `call` and `training`")
     parser.add_argument("--every", type=int, default=1, help="only each so-many-th case, for the task `cases`")
     given = parser.parse_args()
-    for task in given.tasks:
+    for task in given.tasks if given.engine else ():
         keep(given.engine, task, *measure(given.engine, task, given))
+    print(table(json.loads(FIGURES.read_text())))
 
 
 def measure(engine, task, given):

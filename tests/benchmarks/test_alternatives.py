@@ -9,7 +9,7 @@ import numpy as np
 import peers
 import pytest
 import trials
-from alternatives import ENGINES, outcomes
+from alternatives import ENGINES, PROPERTIES, outcomes, table
 
 HERE = Path(__file__).parent
 MODELS = HERE.parent / "models"
@@ -84,6 +84,27 @@ def test_a_case_has_its_time(monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", str(HERE))
     _, (found,) = outcomes([sys.executable, str(script)], ["slow"])
     assert found.startswith("the process ends with -14")
+
+
+def test_the_table_counts_and_takes_means():
+    found = {
+        "jaxops": {
+            "version": "1.0",
+            "cases": {"right": 2027, "of": 2027},
+            "exports": {"a": "", "b": "", "c": ""},
+            "gradients": {"a": ""},
+            "call": {"a": {"onnxruntime": 1.0, "jaxops": 2.0}, "b": {"onnxruntime": 10.0, "jaxops": 5.0}},
+            "training": {"a": {"torch": 2.0, "jaxops": 3.0}, "b": {"torch": 2.0, "jaxops": None}},
+        },
+        "onnxruntime": {"version": "2.0", "exports": {"a": "", "b": "KeyError: b", "c": ""}},
+    }
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table(found).splitlines()]
+    assert rows[0] == ["", "jaxops 1.0", "onnxruntime 2.0"]
+    assert rows[2] == ["cases of the standard's suite", "2,027 of 2,027", "–"]
+    assert rows[3] == ["exported models", "3 of 3", "2 of 3"]
+    assert rows[4] == [PROPERTIES["gradients"], "1 of 1", "–"]
+    assert rows[-2] == ["time of a call / onnxruntime's", "1.00 (2 of 2)", "–"]
+    assert rows[-1] == ["time of a training step / PyTorch's", "1.50 (1 of 2)", "–"]
 
 
 def test_figures_are_those_of_known_engines():

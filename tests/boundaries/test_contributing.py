@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 # Tests of everything, which no folder of jaxops/ has the name of.
-OF_ALL = {"benchmarks", "boundaries", "conformance", "fuzz", "install", "models", "platforms"}
+OF_ALL = {"benchmarks", "boundaries", "conformance", "fuzz", "install", "models", "platforms", "typing"}
 GUIDE = json.loads((ROOT / "notebooks" / "how_it_is_built.ipynb").read_text())
 (CONTRIBUTING,) = (text for cell in GUIDE["cells"] if (text := "".join(cell["source"])).startswith("## Contributing"))
 ROWS = [row.split("|")[1:4] for row in re.findall(r"^\| `.*\|$", CONTRIBUTING, re.MULTILINE)]

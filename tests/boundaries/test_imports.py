@@ -89,6 +89,7 @@ ALLOWED = {
     | {"jaxops.tools"}
     | BASE,
     "jaxops.sharding": {"jaxops.tools"},
+    "jaxops.flax": {"flax", "jax", "jaxops.model"},
     "jaxops.jaxprs": {"jaxops.compiler"},
     "jaxops.model": {"jax", "numpy", "jaxops.graph", "jaxops.runtime", "jaxops.tools"} | BASE,
     # What every file format needs, and no one alone.
@@ -174,7 +175,7 @@ class AsRun(ast.NodeTransformer):
     """Leaves out what type checkers alone read."""
 
     def visit_If(self, node):
-        return node.orelse if ast.unparse(node.test) == "TYPE_CHECKING" else node
+        return node.orelse if ast.unparse(node.test) == "_typing.TYPE_CHECKING" else node
 
 
 def complaints(module, source):

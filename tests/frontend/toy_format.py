@@ -57,6 +57,7 @@ def _bound(path: Path, weights: str | None, operators: Operators, extraction: Ex
         graph=extraction.of(_graph(content, tensors, custom, modules_of(tensors), frozenset()), lambda names: {}),
         opsets={"toy": 1},
         description="toy 1",
+        without_training="This format has none.",
         origin=functools.partial(ToyOrigin, path, tensors),
     )
 

@@ -138,7 +138,7 @@ def example() -> str:
 
 def first_command() -> list[str]:
     """What the README's first command runs once it has installed."""
-    (line,) = re.findall(r"^python3 -m venv .*\[onnx\].*\n(.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    (line,) = re.findall(r"^pip install .*\[onnx\].* && (.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
     _, *arguments = line.replace("notebooks/", f"{ROOT}/notebooks/").split()
     return [*arguments, "--cache", "programs"]
 

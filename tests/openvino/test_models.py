@@ -9,7 +9,7 @@ import pytest
 from openvino_files import assert_close
 
 import jaxops.onnx
-from jaxops.errors import JaxopsError
+from jaxops.errors import ArgumentError, JaxopsError
 from jaxops.openvino import load
 
 PATHS = sorted((Path(__file__).parents[1] / "models").glob("*.onnx"))
@@ -58,3 +58,10 @@ def test_an_ir_exports_where_its_onnx_file_does(path, tmp_path):
 
 def test_all_models_are_there():
     assert len(PATHS) == 18
+
+
+def test_training_is_said_in_words_of_openvino():
+    file = Path(__file__).parents[2] / "notebooks" / "running_sum.xml"
+    with pytest.raises(ArgumentError, match=r"OpenVINO's operators infer only.*load the ONNX file") as caught:
+        load(file, training=True)
+    assert "torch" not in str(caught.value)

@@ -36,10 +36,7 @@ class Generating(Decodable, Protocol):
         """The folder of the file; None for a model that is from no file."""
         ...
 
-    @property
-    def programs(self) -> dict[str, Any]:
-        """Compiled programs."""
-        ...
+    programs: Any  # compiled programs; of a cached property, type checkers compare the descriptor
 
 
 class Started(NamedTuple):
