@@ -45,7 +45,7 @@ def in_blocks(
     @jax.checkpoint
     def block(wide: Any, query: Any, parts: Any) -> Any:
         key, value, *rest, sink = (
-            x if x is None else x.astype(kept.dtype) for x, kept in zip(wide, whole, strict=True)
+            x if kept is None else x.astype(kept.dtype) for x, kept in zip(wide, whole, strict=True)
         )
         rest = tuple(part if is_cut else x for part, x, is_cut in zip(parts, rest, cut, strict=True))
         return attend(query, key, value, rest, sink)

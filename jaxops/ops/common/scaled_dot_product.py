@@ -130,7 +130,8 @@ def _in_blocks(query: Any, key: Any, value: Any, bias: Any, mask: Any, sink: Any
     """Returns the output, computed in blocks of queries. parts: the number of devices, which share each block."""
 
     def attend(query: Any, key: Any, value: Any, by_score: Any, sink: Any) -> Any:
-        return _attended(query, key, value, *by_score, sink, stage=None, **how).output
+        bias, mask = by_score
+        return _attended(query, key, value, bias, mask, sink, stage=None, **how).output
 
     return in_blocks(attend, math.ceil(blocks(query, key) / parts), query, key, value, (bias, mask), sink)
 
