@@ -15,12 +15,12 @@ def garbage_later() -> Iterator[None]:
     if not gc.isenabled():
         yield
         return
-    gc.disable()
     try:
+        gc.disable()  # inside, as Ctrl-C may come right behind it
         yield
     finally:
+        gc.enable()
         # `freeze` and `unfreeze` move every object to the oldest generation. Objects that somebody else froze stay so.
         if not gc.get_freeze_count():
             gc.freeze()
             gc.unfreeze()
-        gc.enable()

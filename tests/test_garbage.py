@@ -103,3 +103,14 @@ def test_a_start_gives_memory_back(monkeypatch):
     given.clear()
     model(X)
     assert not given
+
+
+def test_an_interrupt_right_after_the_collector_stops(monkeypatch):
+    def interrupted(disable=gc.disable):
+        disable()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gc, "disable", interrupted)
+    with pytest.raises(KeyboardInterrupt), garbage_later():
+        pass
+    assert gc.isenabled()
