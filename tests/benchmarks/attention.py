@@ -1,8 +1,9 @@
 """Attention of 12 heads of size 64, jaxops beside onnxruntime and `jax.nn.dot_product_attention`: milliseconds a call.
 
-    python tests/benchmarks/attention.py [--tokens 64 512]
+    python tests/benchmarks/attention.py [--tokens 64 512] [--blocks 1024 2048]
 
 float32, one sample. The engines take turns, as the machine may be shared; the best call of each counts.
+`--blocks`: for so many tokens, attention in blocks of queries beside all scores at once, the output and the gradient.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 import jaxops as jo
+from jaxops.ops.common import query_blocks, scaled_dot_product
 
 HEADS, SIZE, ROUNDS = 12, 64, 12
 
@@ -57,11 +59,36 @@ def best(jobs: dict[str, Callable[[], Any]], calls: int) -> dict[str, float]:
     return found
 
 
+def in_blocks(tokens: int) -> dict[str, float]:
+    """Milliseconds of causal attention and of its gradient, in blocks and at once."""
+    rng = np.random.default_rng(0)
+    given = [jnp.asarray(rng.normal(size=(1, HEADS, tokens, SIZE)), jnp.float32) for _ in range(3)]
+    jobs, scaled_dot_product._LARGE_ON_CPU = {}, 0
+    for name, keys in (("blocks", 1), ("at once", 1 << 60)):
+        query_blocks._KEYS = keys
+        jax.clear_caches()
+
+        def attend(q: Any, k: Any, v: Any) -> Any:
+            return jo.attention(q, k, v, is_causal=1)
+
+        def gradient(*given: Any, attend: Any = attend) -> Any:
+            return jax.grad(lambda *given: (attend(*given) ** 2).sum(), (0, 1, 2))(*given)
+
+        for kind, fn in (("output", attend), ("gradient", gradient)):
+            program = jax.jit(fn).lower(*given).compile()
+            jobs[f"{kind}, {name}"] = lambda run=program: jax.block_until_ready(run(*given))
+    return best(jobs, 1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, nargs="+", default=[64, 512])
+    parser.add_argument("--blocks", type=int, nargs="+", default=[])
+    options = parser.parse_args()
+    for tokens in options.blocks:
+        print(tokens, {name: round(time) for name, time in in_blocks(tokens).items()}, flush=True)
     table = Table("", "onnxruntime", "jaxops", "jax.nn", "jaxops ×", title_justify="left")
-    for tokens in parser.parse_args().tokens:
+    for tokens in [] if options.blocks else options.tokens:
         rng = np.random.default_rng(0)
         whole = [rng.normal(size=(1, HEADS, tokens, SIZE)).astype(np.float32) for _ in range(3)]
         packed = [x.swapaxes(1, 2).reshape(1, tokens, -1) for x in whole]
@@ -82,7 +109,8 @@ def main() -> None:
             times = best(jobs, max(1, 4000 // tokens**2 * 10 or 2))
             row = [f"{times[n]:.2f}" if n in times else "" for n in ("onnxruntime", "jaxops", "jax.nn")]
             table.add_row(f"{tokens} tokens, {name}", *row, f"{times['jaxops'] / times['onnxruntime']:.2f}")
-    Console(width=110).print(table)
+    if table.row_count:
+        Console(width=110).print(table)
 
 
 if __name__ == "__main__":

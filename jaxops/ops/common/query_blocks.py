@@ -21,10 +21,14 @@ _BLOCK, _KEYS = 1 << 24, 1024
 
 def blocks(query: Any, key: Any) -> int:
     """Returns the number of blocks for operands (B, Nq, S, H) and (B, Nkv, T, H); 1 for symbolic or small sizes."""
-    sizes = (*query.shape[:3], key.shape[2])
-    if not all(isinstance(size, int) for size in sizes) or key.shape[2] < _KEYS:
+    if not all(isinstance(size, int) for size in (*query.shape[:3], key.shape[2])) or key.shape[2] < _KEYS:
         return 1
-    return max(1, min(query.shape[2], math.ceil(4 * math.prod(sizes) / _BLOCK)))
+    return max(1, min(query.shape[2], math.ceil(score_bytes(query, key) / _BLOCK)))
+
+
+def score_bytes(query: Any, key: Any) -> int:
+    """Returns the bytes of all scores in float32, for operands of known sizes."""
+    return 4 * math.prod(query.shape[:3]) * key.shape[2]
 
 
 def in_blocks(

@@ -160,10 +160,10 @@ def test_memory(name):
         assert jax.jit(function).lower(x, x, x).compile().memory_analysis().temp_size_in_bytes < most
 
 
-def test_a_specialized_program_for_a_cpu_keeps_the_products():
-    """A pass makes loops over heads of them."""
-    form = module._select(Target("cpu", specialized=True), X, X, X)
-    assert form is None
-    assert (
-        module._select(Target("cpu"), X, X, X) is module._select(Target("gpu", specialized=True), X, X, X) is not None
-    )
+def test_form_by_platform_and_size():
+    """A pass makes loops over heads of a specialized program for a CPU. A gradient of small sizes is faster at once."""
+    small = jax.ShapeDtypeStruct((1, 16, 2048, 64), jnp.bfloat16)
+    assert module._select(Target("cpu"), X, X, X) is module._of_blocks
+    assert module._select(Target("gpu", specialized=True), small, small, small) is module._of_blocks
+    assert module._select(Target("cpu", specialized=True), X, X, X) is None
+    assert module._select(Target("cpu"), small, small, small) is None
