@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 KINDS = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
-TOPOLOGIES = {2: "2x1", 4: "2x2", 8: "2x4"}
+TOPOLOGIES = {2: "2x1", 4: "2x2", 8: "2x4", 16: "4x4"}
 
 
 def devices_of(platform, count):
@@ -75,7 +75,7 @@ def main():
     parser.add_argument("--platform", choices=("cpu", "tpu"), default="cpu")
     parser.add_argument("--layers", type=int, default=12)
     given = parser.parse_args()
-    os.environ |= {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    os.environ |= {"XLA_FLAGS": "--xla_force_host_platform_device_count=16", "JAX_PLATFORMS": "cpu"}
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"
     from jax.sharding import AxisType
 

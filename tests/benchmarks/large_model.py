@@ -16,7 +16,6 @@ import onnx
 from onnx import TensorProto
 
 WIDTH, HEADS, INNER, LAYERS, VOCABULARY = 5120, 40, 13824, 40, 32000
-TOPOLOGIES = {4: "2x2", 16: "4x4"}
 LAYER = """
     n# = RMSNormalization(h#, norm_1_#)
     q# = MatMul(n#, query_#) k# = MatMul(n#, key_#) v# = MatMul(n#, value_#)
@@ -62,17 +61,13 @@ def measure(path: Path, chips: int, data: int) -> None:
     """data: by how many chips the batch is split."""
     import jax
     import numpy as np
-    from collectives import collectives
-    from jax.experimental import topologies
+    from collectives import collectives, devices_of
     from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
     import jaxops.onnx
     from jaxops.sharding import explain, fsdp, tensor_parallel
 
-    sizes = [int(size) for size in TOPOLOGIES[chips].split("x")]
-    name = f"v5e:{TOPOLOGIES[chips]}"
-    found = topologies.get_topology_desc(platform="tpu", topology_name=name, chips_per_host_bounds=[*sizes, 1])
-    mesh = Mesh(np.array(found.devices).reshape(data, chips // data), ("data", "model"))
+    mesh = Mesh(np.array(devices_of("tpu", chips)).reshape(data, chips // data), ("data", "model"))
     rule = tensor_parallel("model", mesh)
     model = jaxops.onnx.load(path, sharding=rule if data == 1 else fsdp("data", rule, mesh))
     table = explain(model)
@@ -89,7 +84,7 @@ def measure(path: Path, chips: int, data: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--chips", type=int, nargs="+", choices=TOPOLOGIES, default=[4, 16])
+    parser.add_argument("--chips", type=int, nargs="+", choices=(4, 16), default=[4, 16])
     given = parser.parse_args()
     os.environ |= {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"}
     with tempfile.TemporaryDirectory() as folder:
