@@ -4,20 +4,26 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import AbstractMesh, NamedSharding
 
 from jaxops.dtypes import as_canonical
+from jaxops.errors import ArgumentError
 from jaxops.graph.nodes import Tensor
 
 
 def placed(tensor: Tensor, sharding: NamedSharding | None) -> jax.Array:
     """Reads a parameter to the default device, or a shard to each device of its sharding.
 
-    If the file can be read in parts, the host holds one shard at a time.
+    If the file can be read in parts, the host holds one shard at a time. Raises ArgumentError if no device is here.
     """
     if sharding is None:
         # `jnp.asarray` would compile a program for each shape.
         return jax.device_put(as_canonical(np.asarray(tensor.load(), order="C")))
+    if isinstance(sharding.mesh, AbstractMesh) or not sharding.addressable_devices:
+        raise ArgumentError(
+            "sharding: no device of the mesh is here, so a parameter cannot be read\n"
+            "  hint    the rows of jaxops.sharding.explain(model) have the types of all, to compile a program with"
+        )
     values_of_file = None if tensor.part else tensor.load()
     shards: dict[Any, jax.Array] = {}
     arrays = []
