@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import onnxruntime
+from examples import machine
 from onnx import TensorProto, helper
 from rich.console import Console
 from rich.table import Table
@@ -85,6 +86,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, nargs="+", default=[64, 512])
     parser.add_argument("--blocks", type=int, nargs="+", default=[])
     options = parser.parse_args()
+    print(machine())
     for tokens in options.blocks:
         print(tokens, {name: round(time) for name, time in in_blocks(tokens).items()}, flush=True)
     table = Table("", "onnxruntime", "jaxops", "jax.nn", "jaxops ×", title_justify="left")

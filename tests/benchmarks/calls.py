@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from examples import machine
 
 import jaxops.onnx
 
@@ -49,7 +50,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--calls", type=int, default=50)
     options = parser.parse_args()
-    print(f"jax {jax.__version__}; target: at most {TARGET} times a bare call")
+    print(f"{machine()}; target: at most {TARGET} times a bare call")
     print(f"{'':<24}{'inputs':<8}{'bare µs':>10}{'model µs':>10}{'ratio':>8}")
     for path in options.paths:
         model = jaxops.onnx.load(path)

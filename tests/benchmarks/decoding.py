@@ -13,6 +13,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import onnxruntime
+from examples import machine
 
 import jaxops.onnx
 
@@ -98,6 +99,7 @@ def _timed(run) -> tuple[float, np.ndarray]:
 
 
 if __name__ == "__main__":
+    print(machine())
     with tempfile.TemporaryDirectory() as folder:
         for path in map(Path, sys.argv[1:]) if sys.argv[1:] else exported(Path(folder)):
             for batch in (1, 4):

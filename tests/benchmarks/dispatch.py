@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from examples import machine
 from jax import lax
 
 import jaxops as jo
@@ -107,7 +108,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=50)
     options = parser.parse_args()
     gc.disable()
-    print(f"jax {jax.__version__}, ratios to the `lax` call (target of jaxops: {TARGET} eagerly)")
+    print(f"{machine()}, ratios to the `lax` call (target of jaxops: {TARGET} eagerly)")
     print(f"{'':<16}{'dispatch':^28}{'tracing':^18}{'equations':^12}")
     print(f"{'':<16}{'lax µs':>8}{'jaxops':>10}{'jnp':>10}{'jaxops':>10}{'jnp':>8}{'jaxops - lax':>15}")
     for row in ROWS:

@@ -1,6 +1,8 @@
 """What measuring processes share: inputs, errors, environment. Their Pythons need NumPy and onnx for it, no more."""
 
 import os
+from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -38,3 +40,16 @@ def error(outputs, expected):
 def run_environment():
     """That of this process, but for what would make each start compile each module: users have bytecode."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+def machine(file="/proc/cpuinfo"):
+    """The processor, the instructions for products that it has, the cores of this process and the version of JAX.
+
+    Figures of two processors differ by a factor of two, so each table begins with it. file: Linux's description.
+    """
+    lines = Path(file).read_text().splitlines() if Path(file).exists() else []
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    known = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
+    has = [feature for feature in known if feature in fields.get("flags", "").split()]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{fields.get('model name', 'a processor')}, {cores} cores ({' '.join(has)}), JAX {version('jax')}"

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from examples import machine
 from rich.console import Console
 from rich.table import Table
 
@@ -95,7 +96,7 @@ def gradient(fn: Callable[..., Any], given: tuple[Any, ...]) -> Callable[..., An
 
 
 def main(names: list[str]) -> None:
-    table = Table("operator", "ms", "gradient ms", "ratio", "compiled in s", title=f"jax {jax.__version__}")
+    table = Table("operator", "ms", "gradient ms", "ratio", "compiled in s", title=machine())
     for name in names or CALLS:
         fn, given = CALLS[name]
         start = time.perf_counter()

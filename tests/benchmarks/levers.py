@@ -1,13 +1,14 @@
 """What each lever of jaxops brings: the time of a call with it switched off alone, as a ratio to the time with all.
 
-    python tests/benchmarks/levers.py FOLDER/*.onnx [--rounds 10] [--json levers.json]
+    python tests/benchmarks/levers.py FOLDER/*.onnx [--levers NAME …] [--rounds 10] [--starts 3] [--json levers.json]
 
 Above 1 a lever pays. `nothing` switches nothing off: how far it is from 1 is what the machine's noise does. All
 variants of a model run in one process, in turns; a ratio is the median of those of the rounds, each of the best of
 three calls.
 
 What is named `start` is about loading and the first call, each in a process of its own, in turns; a ratio is that of
-the medians. `cache` is the start of a process that finds no compiled program, as a ratio to that of one that does.
+the medians, and `start: nothing` is the noise. `cache` is the start of a process that finds no compiled program, as a
+ratio to that of one that does. A file of figures keeps those that are not measured again.
 """
 
 import argparse
@@ -27,6 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from engines import by_jaxops
+from examples import machine
 from models import error, example, measured
 from report import geometric_mean, mean_of, order
 from rich.console import Console
@@ -43,8 +45,8 @@ from jaxops.kernels.matmul.uint8_int8 import mixed_product
 from jaxops.kernels.target import this_machine
 
 ALL, CALLS, TOLERANCE = "all, ms", 3, 0.05
-# Those that spare a start what it need not compile, trace or look through, and how many starts are measured of each.
-STARTS, STARTED = ("defer elementwise", "split layers", "lift scalar constants", "garbage later"), 3
+# Those that spare a start what it need not compile, trace or look through; the first shows the noise.
+STARTS = ("nothing", "defer elementwise", "concat in place", "split layers", "lift scalar constants", "garbage later")
 
 
 @functools.cache
@@ -125,12 +127,18 @@ def names():
 
 
 @contextlib.contextmanager
+def fresh():
+    """Forgets how kernels were traced, once for a target, as what they are made of is replaced."""
+    traced = functools.lru_cache(named_call._jaxpr.__wrapped__)
+    with mock.patch.object(named_call, "_jaxpr", traced):
+        yield
+
+
+@contextlib.contextmanager
 def without(lever):
     """Switches a lever off; a name that jaxops no longer has is an error."""
     with contextlib.ExitStack() as stack:
-        # A kernel is traced once for a target; here it is also one of the functions that are replaced.
-        traced = functools.lru_cache(named_call._jaxpr.__wrapped__)
-        stack.enter_context(mock.patch.object(named_call, "_jaxpr", traced))
+        stack.enter_context(fresh())
         if lever in PASSES:
             stack.enter_context(pipeline.without(lever))
         for name, replacement in LEVERS.get(lever, {}).items():
@@ -138,64 +146,72 @@ def without(lever):
         yield
 
 
-def compared(path, inputs, rounds):
-    """Milliseconds of a call with all levers, and for each lever the ratio of the time without it."""
-    calls, expected = {}, None
-    for lever in (ALL, *names()):
-        with without(lever):
-            calls[lever] = by_jaxops(None)(path)
-            found = calls[lever](inputs)
+def switched_off(levers):
+    """Lever → how jaxops is without it."""
+    return {lever: functools.partial(without, lever) for lever in levers}
+
+
+def compared(path, inputs, rounds, variants):
+    """Milliseconds of a call, and the ratio to it with each variant of jaxops. variants: name → context."""
+    variants, calls, expected = {ALL: fresh, **variants}, {}, None
+    for name, variant in variants.items():
+        with variant():
+            calls[name] = by_jaxops(None)(path)
+            found = calls[name](inputs)
         expected = found if expected is None else expected
         if error(found, expected) > TOLERANCE:
-            raise SystemExit(f"{path}: without {lever} the outputs differ by {error(found, expected):.1e}")
-    times = {lever: [] for lever in calls}
+            raise SystemExit(f"{path}: {name}: the outputs differ by {error(found, expected):.1e}")
+    times = {name: [] for name in calls}
     order, chance = list(calls), random.Random(0)
     for _ in range(rounds):
         chance.shuffle(order)  # what comes before one may disturb it
-        for lever in order:
-            call = calls[lever]
-            with without(lever):  # should a program be traced again
+        for name in order:
+            call = calls[name]
+            with variants[name]():  # should a program be traced again
                 call(inputs)  # what the others left in the processor's caches is not counted
                 moments = [time.perf_counter()]
                 for _ in range(CALLS):
                     call(inputs)
                     moments.append(time.perf_counter())
-            times[lever].append(np.diff(moments).min())
+            times[name].append(np.diff(moments).min())
     every = np.array(times.pop(ALL))
-    ratios = {lever: float(np.median(np.array(found) / every)) for lever, found in times.items()}
+    ratios = {name: float(np.median(np.array(found) / every)) for name, found in times.items()}
     return {ALL: float(np.median(every)) * 1e3, **ratios}
 
 
 def start(path, inputs, lever):
     """Seconds of loading and the first call without a lever."""
-    with without(lever):
+    with contextlib.nullcontext() if lever == ALL else without(lever):
         begin = time.perf_counter()
         by_jaxops(None)(path)(inputs)
         return time.perf_counter() - begin
 
 
-def alone(*given):
-    """What this script prints in a process of its own."""
-    command = [sys.executable, __file__, *map(str, given)]
+def alone(*given, script=__file__):
+    """What a script prints in a process of its own."""
+    command = [sys.executable, script, *map(str, given)]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
-def starts(run):
-    """The ratios of the starts without each of these levers. run: what gives the seconds of one, without a lever."""
-    seconds = {lever: [] for lever in ("nothing", *STARTS)}
-    for _ in range(STARTED):
+def starts(run, count, levers):
+    """The ratios of starts without each of some levers. run: what gives the seconds of one, without a lever."""
+    seconds = {lever: [] for lever in (ALL, *levers)}
+    for _ in range(count):
         for lever, found in seconds.items():
             found.append(run(lever))
-    return {f"start: {lever}": float(np.median(seconds[lever]) / np.median(seconds["nothing"])) for lever in STARTS}
+    return {f"start: {lever}": float(np.median(seconds[lever]) / np.median(seconds[ALL])) for lever in levers}
 
 
-def measure(path, rounds):
-    """The same in processes of their own, and what starts are without a lever."""
+def measure(path, rounds, count, levers):
+    """The same in processes of their own, and what starts are without a lever, each the median of `count`."""
     with tempfile.TemporaryDirectory() as folder:
         inputs = Path(folder) / "inputs.npz"
         np.savez(inputs, allow_pickle=False, **example(path))
-        found = alone("--measure", path, inputs, rounds)
-        found |= starts(lambda lever: alone("--start", path, inputs, lever))
+        found = alone("--measure", path, inputs, rounds, *levers)
+        if not count:
+            return found
+        run = lambda lever: alone("--start", path, inputs, lever)  # noqa: E731
+        found |= starts(run, count, [lever for lever in STARTS if lever in levers])
     cached = {engine: found["start"] for engine, found in measured(path, ["jaxops", "jaxops-cached"], 1).items()}
     return {**found, "cache": cached["jaxops"] / cached["jaxops-cached"]}
 
@@ -208,15 +224,19 @@ def table(ratios):
     heads = (lever.replace(" ", "\n") for lever in levers)
     shown = Table("model", *heads, title="time without a lever / with all", title_justify="left")
 
+    def cell(lever, value):
+        return f"{value:.3g}" if lever == ALL else f"{value:.2f}"
+
     def add(models):
         for model in models:
             row = ratios[model]
-            shown.add_row(model, *(f"{row[lever]:.3g}" if lever == ALL else f"{row[lever]:.2f}" for lever in levers))
+            shown.add_row(model, *(cell(lever, row[lever]) if lever in row else "" for lever in levers))
 
     add(counted)
     if counted:
         shown.add_section()
-        means = ("" if v == ALL else f"{geometric_mean([ratios[m][v] for m in counted]):.2f}" for v in levers)
+        found = {v: [ratios[m][v] for m in counted if v in ratios[m]] for v in levers}
+        means = ("" if v == ALL or not found[v] else cell(v, geometric_mean(found[v])) for v in levers)
         shown.add_row(mean_of(counted), *means)
         shown.add_section()
     add(others)
@@ -226,12 +246,16 @@ def table(ratios):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path)
+    parser.add_argument("--levers", nargs="+", choices=names(), default=names())
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--starts", type=int, default=3, help="of each kind; 0: none")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    ratios = {}
+    print(machine())
+    ratios = json.loads(given.json.read_text()) if given.json and given.json.exists() else {}
     for path in track(given.models, "measuring"):
-        ratios[path.stem] = measure(path, given.rounds)
+        found = measure(path, given.rounds, given.starts, given.levers)
+        ratios[path.stem] = ratios.get(path.stem, {}) | found
         if given.json:
             given.json.write_text(json.dumps(ratios, indent=1))
     Console(width=160).print(table(ratios))
@@ -239,9 +263,12 @@ def main():
 
 if __name__ == "__main__":
     if sys.argv[1:2] in (["--measure"], ["--start"]):
-        _, what, model, file, last = sys.argv
+        _, what, model, file, *rest = sys.argv
         with np.load(file) as arrays:
             given = dict(arrays)
-        print(json.dumps(compared(model, given, int(last)) if what == "--measure" else start(model, given, last)))
+        if what == "--measure":
+            print(json.dumps(compared(model, given, int(rest[0]), switched_off(rest[1:]))))
+        else:
+            print(json.dumps(start(model, given, *rest)))
     else:
         main()

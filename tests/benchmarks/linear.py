@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from examples import machine
 from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 from rich.table import Table
@@ -127,6 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=1000)
     n = parser.parse_args().nodes
+    print(machine())
     rows: dict[str, Callable[[int], Any]] = {
         "load a chain": lambda k: load(chain(k)),
         "trace a chain": lambda k: trace(chain(k)),

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from engines import ENGINES
-from examples import error, example, run_environment
+from examples import error, example, machine, run_environment
 from report import BASE, FIGURES, chart, show
 from rich.progress import track
 
@@ -92,6 +92,7 @@ def main():
     parser.add_argument("--json", type=Path)
     parser.add_argument("--chart", type=Path)
     given = parser.parse_args()
+    print(machine())
     compileall.compile_dir(jaxops.__path__[0], quiet=1)
     paths = [Path(name) if name.endswith(".onnx") else LIGHT / f"{name}.onnx" for name in given.models]
     figures = {}

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from examples import machine
 
 TOKENS = 96
 DIGITS = {"start": 2, "first": 1, "token": 2, "programs": 0, "peak": 0}
@@ -174,6 +175,7 @@ def main():
     if given.one:
         print(json.dumps(measured(given.engines[0], given.folders[0], given.batch[0], given.prompt[0])))
         return
+    print(machine())
     print(f"{'':50}{'start s':>9}{'first ms':>10}{'token ms':>9}{'programs':>9}{'peak MB':>9}{'first':>7}{'token':>7}")
     for folder, batch, length in itertools.product(given.folders, given.batch, given.prompt):
         rows = {engine: [] for engine in given.engines}

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from engines import median_call, peak
-from examples import example, run_environment
+from examples import example, machine, run_environment
 from report import geometric_mean
 from rich.console import Console
 from rich.table import Table
@@ -180,6 +180,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
+    print(machine())
     figures = {}
     for name in given.names:
         best = figures[name] = {}

@@ -1,19 +1,20 @@
 """Splits a program into operations that depend on the weights alone and are worth computing once, and the rest."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from jaxops.compiler.ir import Program, needed
 from jaxops.compiler.numpy_interpreter import CONSTANT
 from jaxops.compiler.passes.lift_tables import TABLE
 from jaxops.compiler.primitives import IN_ORDER
 from jaxops.kernels.target import Target
+from jaxops.kernels.tuned import Tuned
 
 # The largest size of a prepared value, as a multiple of the size of the parameters that it is computed from; and of all
 # prepared values, as a multiple of the size of all parameters. What is beyond it counts as grown.
 _MOST_BYTES = 1.5
 # A smaller value is prepared anyway, such as a table of relative positions that is computed from a few numbers.
-_SMALL = 1 << 20
+_SMALL: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 20
 # Dequantized 4-bit weights are eight times as large. All values that grow beyond `_MOST_BYTES` together may take this
 # part of `Target.max_bytes`. Calls are then much faster, and the memory is what each call would need anyway.
 _GROWN = 1 / 4
@@ -21,7 +22,7 @@ _GROWN = 1 / 4
 _FREE = IN_ORDER | {"optimization_barrier", "stored"}
 # A slice of at most this many bytes is cheaper in each call than as a prepared value, which is one more argument of
 # each call: ConvNeXt's depthwise filters have 49 rows each, which were 882 values.
-_ROW = 1 << 14
+_ROW: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 14
 
 
 class Split(NamedTuple):

@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import numpy as np
@@ -20,11 +20,13 @@ from jaxops.compiler.ir import Constant, Emit, Operand, Operation, Program, run
 from jaxops.compiler.passes import lazy_moves
 from jaxops.compiler.primitives import jaxprs
 from jaxops.kernels.target import Target
+from jaxops.kernels.tuned import Tuned
 from jaxops.static import Sizes
 
 # Bytes. Scores of 15 MB take as long in blocks as at once, scores of 33 MB half as long. Blocks of a quarter of the
 # last-level cache are best.
-_LARGE, _BLOCK = 1 << 24, 1 << 23
+_LARGE: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 24
+_BLOCK: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 23
 # The queries and keys from which on there are blocks on other platforms.
 _LONG = 1024
 

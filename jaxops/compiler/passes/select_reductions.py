@@ -8,11 +8,12 @@ which is faster than to cut the array as one row.
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from jax import lax
 
 from jaxops.compiler.ir import Emit, Operation
+from jaxops.kernels.tuned import Tuned
 
 # For each reduction: its function of two arrays, and its function of one array and axes.
 _PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
@@ -21,9 +22,12 @@ _PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }
 # A shorter row stays as it is. Each step combines so many slices, which leaves an eighth of the elements. The last step
 # reduces at most `_LONGEST` elements; XLA would cut longer rows into windows again.
-_SHORTEST, _SLICES, _LONGEST = 64, 8, 256
+_SHORTEST: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 64
+_SLICES = 8
+_LONGEST: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 256
 # With fewer rows nothing is gained, and fewer adjacent numbers do not fill a vector.
-_FEWEST_ROWS, _VECTOR = 32, 8
+_FEWEST_ROWS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 32
+_VECTOR = 8
 
 
 def select_reductions(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -13,20 +13,23 @@ from jaxops.kernels.convolution.window_slices import shifted, to_channels_first,
 from jaxops.kernels.matmul.dot import dot, has_amx, in_bfloat16
 from jaxops.kernels.matmul.vector import row_product
 from jaxops.kernels.target import Target
+from jaxops.kernels.tuned import Tuned
 from jaxops.shapes.nn.windows import Windows
 
 # XLA:CPU uses YNNPACK for matrix products, with few and uneven parts, and Eigen for convolutions, with many parts. So a
 # small product is faster as a convolution: 196 rows 112→672, 784 rows 64→256, but not 196 rows 256→1024 or 49 rows
 # 160→960. In models with bfloat16 products, the limit is lower. With AMX it is 0: bfloat16 products take half as long
 # as a float32 convolution, from 16 channels and 49 rows on.
-_MANY_ROWS, _FEW_MULTIPLICATIONS, _FEW_BESIDE_BFLOAT16 = 100, 30e6, 8e6
+_MANY_ROWS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 100
+_FEW_MULTIPLICATIONS: Annotated[float, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 30e6
+_FEW_BESIDE_BFLOAT16: Annotated[float, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 8e6
 # If data and result of an image have at least this many times as many elements as the weights, a product for each image
 # is faster. For one product, XLA transposes the images of a batch, and again for each of both gradients. So 64↔256 at
 # 56×56, 128↔512 at 28×28 and 112↔672 at 14×14 are faster, but not 256↔1024 at 14×14 and 160↔960 at 7×7.
-_LARGE_IMAGES = 2
+_LARGE_IMAGES: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 2
 # `row_product` is used for at most this many weights: it takes a little longer than XLA's loop, for more weights twice
 # as long, but compiles faster.
-_FEW_WEIGHTS = 1 << 18
+_FEW_WEIGHTS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 18
 
 
 def as_product(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:

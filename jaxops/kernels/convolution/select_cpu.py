@@ -2,7 +2,7 @@
 
 import functools
 import math
-from typing import Any
+from typing import Annotated, Any
 
 from jaxops.kernels.convolution.channels_last import convolution_last, dense_last
 from jaxops.kernels.convolution.grouped import MOST_TERMS, as_sum, by_channel, by_member, columns_by_group
@@ -11,15 +11,17 @@ from jaxops.kernels.convolution.large_kernel import large_as_sum, large_by_chann
 from jaxops.kernels.convolution.pointwise import as_product, product_last
 from jaxops.kernels.convolution.three_dimensional import as_planes
 from jaxops.kernels.target import Target
+from jaxops.kernels.tuned import Tuned
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Sizes
 
 # With at least this many channels per group, XLA's own grouped convolution is the fastest, unless it is pointwise.
-_WIDE_GROUP = 16
+_WIDE_GROUP: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 16
 # With at most this many channels per group, `by_member` is the fastest, if the number of groups is a multiple of a
 # vector of AVX-512. Otherwise `as_sum` (240 channels in 60 groups) or `columns_by_group` (152 in 19) is as fast or
 # faster.
-_NARROW_GROUP, _VECTOR = 8, 16
+_NARROW_GROUP: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 8
+_VECTOR = 16
 
 
 def cpu_form(target: Target, x: Sizes, w: Sizes, windows: Windows, group: int) -> Any:

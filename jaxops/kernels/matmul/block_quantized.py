@@ -11,7 +11,7 @@ panels take two to three times as long.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -22,14 +22,17 @@ from jaxops.kernels.dequantize import Quantized
 from jaxops.kernels.matmul.dot import Multiply, bilinear, dot
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
+from jaxops.kernels.tuned import Tuned
 from jaxops.kernels.unpack import at_positions, unpacked
 
 # The number of weights in a panel, and in the smallest matrix for which a loop pays.
-_PANEL = 1 << 19
-_FEWEST = 1 << 16
+_PANEL: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 19
+_FEWEST: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 16
 # Sums pay for at most `_FEW_ROWS` rows. A sum has 4 to 15 terms: XLA fuses an operand into at most 15 readers, and
 # fewer terms are longer.
-_FEW_ROWS, _FEWEST_TERMS, _MOST_TERMS = 2, 4, 15
+_FEW_ROWS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 2
+_FEWEST_TERMS = 4
+_MOST_TERMS = 15
 # From 2^23 on, neighbouring float32 numbers differ by 1, so the lowest bits of such a number are an integer.
 _INTEGERS = 1 << 23
 

@@ -9,7 +9,7 @@ on AMX, and twice the memory of the weights, so "high" is float32 here.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from jaxops.kernels.matmul.vector import column_product
 from jaxops.kernels.matmul.wide_integers import integer_product
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
+from jaxops.kernels.tuned import Tuned
 
 # JAX's names of the precisions that allow bfloat16 products.
 _BFLOAT16 = {"bfloat16", "BF16_BF16_F32"}
@@ -32,15 +33,18 @@ _AMX = {"amx_bf16"}
 _FAST = _AMX, {"avx512_bf16", "AuthenticAMD"}
 # With at least this many rows (the vocabulary of a language model, say), weights (N, K) stay as they are: the file has
 # this table for the embedding, so no second one is made. In JAX 0.11 both are as fast; for 0.10 see `_in_panels`.
-_MANY_WORDS = 40_000
+_MANY_WORDS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 40_000
 # Fewer rows are multiplied in float32: for one row, the time is that of reading the matrix, and in bfloat16 it is
 # longer.
-_FEW_ROWS = 8
+_FEW_ROWS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 8
 # See `_reads_rows`.
-_TURNED_ROWS = 100
+_TURNED_ROWS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 100
 # See `_in_panels`: weights of more bytes, the bytes of a panel, the largest number of rows, and for (K, N) the
 # smallest.
-_LARGE, _PANEL, _MOST_PANEL_ROWS, _FEWEST_OF_COLUMNS = 32 << 20, 4 << 20, 95, 49
+_LARGE: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 32 << 20
+_PANEL: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 4 << 20
+_MOST_PANEL_ROWS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 95
+_FEWEST_OF_COLUMNS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 49
 
 
 def in_bfloat16(target: Target, a: Any, b: Any, rows: Any) -> bool:

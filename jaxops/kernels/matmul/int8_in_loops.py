@@ -4,7 +4,7 @@ The matrix is transposed once, before the loop. XLA:CPU packs a matrix at each p
 than the product, so a row has a form of its own.
 """
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +16,15 @@ from jaxops.kernels.matmul.uint8_int8 import data_type
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.stored_values import stored_value
 from jaxops.kernels.target import Target
+from jaxops.kernels.tuned import Tuned
 
 # See `_in_lanes`: the number of elements in a term, for rows shorter than `_FROM` and for longer ones; the fewest terms
 # that LLVM vectorizes; and the longest row for which this form is faster.
-_LANES, _WIDE_LANES, _FROM = 16, 32, 512
-_FEWEST_TERMS, _LONGEST = 16, 2048
+_LANES = 16
+_WIDE_LANES = 32
+_FROM: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 512
+_FEWEST_TERMS = 16
+_LONGEST: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 2048
 
 
 class Turned(NamedTuple):

@@ -5,7 +5,7 @@ as long as a float32 product. As one of two rows, a bfloat16 product is fast. In
 for each product of a program; panels of them are faster. With JAX 0.10, weights (N, K) in float16 are fast.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +14,11 @@ from jax import lax
 
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
+from jaxops.kernels.tuned import Tuned
 
 # The number of weights in a panel, 128 KiB in float32, and its smallest number of rows.
-_PANEL, _FEWEST_ROWS = 1 << 15, 8
+_PANEL: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 15
+_FEWEST_ROWS = 8
 
 
 def narrow_row(a: Any, b: Any, dimensions: Any, dtype: np.dtype) -> Any:

@@ -8,7 +8,7 @@ ones, so equal channels may differ by an ulp, as in any product.
 """
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import numpy as np
@@ -16,17 +16,19 @@ from jax import lax
 
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
+from jaxops.kernels.tuned import Tuned
 
 # Up to this many weights, a convolution is used; for more, two rows, although repeating the row needs a small loop.
-_MOST_WEIGHTS = 1 << 16
+_MOST_WEIGHTS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 16
 # A larger matrix times a column stays XLA's loop; for a smaller one, such as 512×16, both are as fast.
-_MOST_OF_A_SUM = 1 << 14
+_MOST_OF_A_SUM: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 14
 # Up to this many numbers, a mean is a convolution; for more, two rows. With two rows, a small loop selects one of the
 # results, which takes time to compile.
-_MOST_NUMBERS = 140_000
+_MOST_NUMBERS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 140_000
 # For a mean over fewer positions, the loop is not worth replacing. Over more positions, one sum would be off by 1e-5,
 # so parts are summed.
-_FEWEST_PLACES, _MOST_PLACES = 32, 1024
+_FEWEST_PLACES: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 32
+_MOST_PLACES = 1024
 # XLA sums more parts in two loops.
 _MOST_PARTS = 32
 
