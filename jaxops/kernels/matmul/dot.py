@@ -39,8 +39,14 @@ _MANY_WORDS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 40_000
 _FEW_ROWS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 8
 # See `_reads_rows`.
 _TURNED_ROWS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 100
-# See `_in_panels`: weights of more bytes, the bytes of a panel, the largest number of rows, and for (K, N) the
-# smallest.
+# Of so many rows, weights go first (see `_goes_first`). XLA:CPU multiplies tiles of 16 rows; if it fills the last one,
+# and the weights are prepared, they go second unless the rows are few.
+_MOST_OF_SECOND: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 64
+_FEW_OF_SECOND: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 8
+_TILE = 16
+# There are at least this many times as many columns as rows.
+_WIDE: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 4
+# Weights of more bytes are packed slowly; the bytes of a panel of them, and for how many rows there are panels.
 _LARGE: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 32 << 20
 _PANEL: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 4 << 20
 _MOST_PANEL_ROWS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 95
@@ -105,8 +111,8 @@ def _is_narrow(dtype: Any) -> bool:
 def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any]) -> Any:
     """Returns a function of both operands that is faster on a CPU than `lax.dot_general`; None if there is none.
 
-    It transposes weights, which is done once if they are prepared, multiplies large matrices in panels, or computes
-    a single row of bfloat16 as two.
+    It makes the weights the first operand, transposes them, which is done once if they are prepared, multiplies large
+    ones in panels, or computes a single row of bfloat16 as two.
 
     operands, params: the types of the operands and the parameters of a `dot_general`.
     """
@@ -116,20 +122,27 @@ def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any])
         return None
     rest = [d for axis, d in enumerate(a.shape) if axis not in over_a]
     rows, (over,) = math.prod(rest), over_b
-    turns = target.prepared and (_reads_columns(target, b, rows) if over == 0 else _reads_rows(b, rows))
+    is_usual = a.ndim == 2 or over_a == (a.ndim - 1,)
+    first = is_usual and _goes_first(target, b, over, rows)
+    if first:
+        turns = over == 0
+    else:
+        turns = target.prepared and (_reads_columns(target, b, rows) if over == 0 else _reads_rows(b, rows))
     over = 1 - over if turns else over
     # For one row, XLA converts all bfloat16 weights to float32; for two rows it does not.
     in_two = b.dtype == jnp.bfloat16 and _is_row(rows)
-    in_panels = _in_panels(target, b, over, rows)
-    if not (turns or in_two or in_panels):
+    in_panels = not first and _in_panels(target, b, over, rows)
+    if not (turns or first or in_two or in_panels):
         return None
     options = {name: params[name] for name in ("precision", "preferred_element_type")}
 
     def multiply(a: Any, b: Any) -> Any:
         if turns:
             b = lax.transpose(b, (1, 0))
+        if first:
+            return _weights_first(a, b, over_a, options)
         if in_panels:
-            return _panels(a, b, over_a, over, options)
+            return _panels(a, b, over_a, options)
         if not in_two:
             return lax.dot_general(a, b, ((over_a, (over,)), ((), ())), **options)
         return one_of_two(a, b, over, **options)
@@ -139,6 +152,35 @@ def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any])
 
 def _is_row(rows: Any) -> bool:
     return isinstance(rows, int) and rows == 1
+
+
+def _goes_first(target: Target, b: Any, over: int, rows: Any) -> bool:
+    """Returns True if a CPU multiplies faster with weights as the first operand: see `_weights_first`.
+
+    over: the axis of `b` that is summed. Weights that are prepared may be turned, which is faster still for other
+    numbers of rows than these.
+    """
+    is_known = isinstance(rows, int) and b.dtype in (jnp.float32, jnp.bfloat16)
+    if not is_known or rows < 2 or (over == 0 and not target.prepared) or b.shape[1 - over] < _WIDE * rows:
+        return False
+    if _is_packed_slowly(target, b):
+        return rows <= _MOST_PANEL_ROWS
+    may_turn = over == 0 or (target.prepared and b.shape[0] < _MANY_WORDS)
+    return rows <= _MOST_OF_SECOND and (not may_turn or rows <= _FEW_OF_SECOND or rows % _TILE == 0)
+
+
+def _weights_first(a: Any, b: Any, over_a: Sequence[int], options: Mapping[str, Any]) -> Any:
+    """Returns a · bᵀ for weights b (N, K), computed as (b · aᵀ)ᵀ.
+
+    XLA:CPU packs the second operand at each call, which takes as long as multiplying a few rows. So the rows are the
+    second operand here, and the weights are read as they lie.
+    """
+    rest = [d for axis, d in enumerate(a.shape) if axis not in over_a]
+    rows = lax.reshape(a, (math.prod(rest), b.shape[1])) if a.ndim > 2 else a
+    over = over_a[0] if a.ndim == 2 else 1
+    y = lax.dot_general(b, rows, (((1,), (over,)), ((), ())), **options)
+    # Without the barrier, XLA would swap the operands.
+    return lax.reshape(lax.transpose(lax.optimization_barrier(y), (1, 0)), (*rest, b.shape[0]))
 
 
 def _reads_columns(target: Target, b: Any, rows: Any) -> bool:
@@ -159,25 +201,27 @@ def _reads_rows(b: Any, rows: Any) -> bool:
 
 
 def _in_panels(target: Target, b: Any, over: int, rows: Any) -> bool:
-    """Returns True if a CPU multiplies a large matrix faster panel by panel.
+    """Returns True if a CPU multiplies large weights (K, N) faster panel by panel.
 
-    XLA of JAX 0.10 packs the matrix at each call; (K, N) from 49 rows on. If it is larger than the memory that glibc
-    keeps, Linux provides new pages each time, which takes time. From 96 rows on XLA multiplies in another way.
+    XLA of JAX 0.10 packs them at each call, from 49 rows on; from 96 rows on it multiplies in another way.
     """
-    is_large = b.dtype == jnp.float32 and b.size * b.dtype.itemsize > _LARGE
-    fewest = _FEWEST_OF_COLUMNS if over == 0 else 2
-    is_few = isinstance(rows, int) and fewest <= rows <= _MOST_PANEL_ROWS
-    return target.packs_whole and is_large and is_few
+    is_few = isinstance(rows, int) and _FEWEST_OF_COLUMNS <= rows <= _MOST_PANEL_ROWS
+    return over == 0 and is_few and _is_packed_slowly(target, b)
 
 
-def _panels(a: Any, b: Any, over_a: Sequence[int], over: int, options: Mapping[str, Any]) -> Any:
-    axis, dimensions = 1 - over, ((tuple(over_a), (over,)), ((), ()))
-    columns = b.shape[axis]
-    width = max(1, _PANEL // (b.shape[over] * b.dtype.itemsize))
+def _is_packed_slowly(target: Target, b: Any) -> bool:
+    """Returns True if a packed matrix is larger than the memory that glibc keeps, so that Linux provides new pages at
+    each call, which takes time."""
+    return target.packs_whole and b.dtype == jnp.float32 and b.size * b.dtype.itemsize > _LARGE
+
+
+def _panels(a: Any, b: Any, over_a: Sequence[int], options: Mapping[str, Any]) -> Any:
+    dimensions, (terms, columns) = ((tuple(over_a), (0,)), ((), ())), b.shape
+    width = max(1, _PANEL // (terms * b.dtype.itemsize))
     last = columns // width * width
 
     def panel(first: Any, size: int, sums: Any) -> Any:
-        products = lax.dot_general(a, lax.dynamic_slice_in_dim(b, first, size, axis), dimensions, **options)
+        products = lax.dot_general(a, lax.dynamic_slice_in_dim(b, first, size, 1), dimensions, **options)
         return lax.dynamic_update_slice_in_dim(sums, products, first, -1)
 
     rest = [d for axis, d in enumerate(a.shape) if axis not in over_a]
