@@ -27,7 +27,6 @@ from jaxops.compiler.partition.repeated_layers import Segment, at_once, split_at
 from jaxops.compiler.partition.weight_only import split_weight_only
 from jaxops.compiler.passes.block_attention import block_attention
 from jaxops.compiler.passes.concat_in_place import concat_in_place
-from jaxops.compiler.passes.defer_elementwise import defer_elementwise
 from jaxops.compiler.passes.fold_transposes import fold_inner_transposes, fold_transposes
 from jaxops.compiler.passes.inline_calls import inline_calls
 from jaxops.compiler.passes.integer_products import integer_products
@@ -72,8 +71,7 @@ PASSES = (
     Entry("inline calls", inline_calls, (), ("select kernels",), "no pass sees an operation inside a call"),
     Entry("fold inner transposes", fold_inner_transposes, CPU, ("inline calls",), "calls hide their products", False),
     Entry("keep order", keep_order, after=("inline calls",), why="before any operation moves: it compares neighbours"),
-    Entry("defer elementwise", defer_elementwise, CPU, ("keep order",), "it changes neighbours of operations"),
-    Entry("concat in place", concat_in_place, CPU, ("defer elementwise",), "it leaves no concatenation to move"),
+    Entry("concat in place", concat_in_place, CPU, ("keep order",), "it changes neighbours of operations"),
     Entry("lift scalar constants", lift_scalar_constants, (), ("concat in place",), "it lifts the starts of updates"),
     Entry("lift tables", lift_tables, (), ("inline calls",), "it finds no constant inside a call"),
 )

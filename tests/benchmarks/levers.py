@@ -46,7 +46,7 @@ from jaxops.kernels.target import this_machine
 
 ALL, CALLS, TOLERANCE = "all, ms", 3, 0.05
 # Those that spare a start what it need not compile, trace or look through; the first shows the noise.
-STARTS = ("nothing", "defer elementwise", "concat in place", "split layers", "lift scalar constants", "garbage later")
+STARTS = ("nothing", "concat in place", "split layers", "lift scalar constants", "garbage later")
 
 
 @functools.cache
@@ -93,13 +93,13 @@ LEVERS = {
     },
     "Winograd's products": {"jaxops.kernels.convolution.winograd.pays": lambda target, x, w, windows, narrow: False},
     "small convolutions": {"jaxops.kernels.convolution.pointwise._is_small_product": lambda target, x, w, rows: False},
-    "means as products": {"jaxops.kernels.matmul.vector._is_mean_of_image": lambda x, axes: False},
     "weights as columns": {"jaxops.kernels.matmul.dot._reads_columns": lambda target, b, rows: False},
+    "weights first": {"jaxops.kernels.matmul.dot._goes_first": lambda target, b, over, rows: False},
     "weights as rows": {"jaxops.kernels.matmul.dot._reads_rows": lambda b, rows: False},
     "bytes without sign": dict.fromkeys(
         ("jaxops.kernels.matmul.int8.data_type", "jaxops.kernels.convolution.integer.data_type"), signed
     ),
-    "integers by eight rows": dict.fromkeys(
+    "integers by two rows": dict.fromkeys(
         ("jaxops.kernels.matmul.int8.product", "jaxops.kernels.convolution.integer.product"),
         any_rows,
     ),

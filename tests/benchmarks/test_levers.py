@@ -42,7 +42,7 @@ NODES = [
     node("ReduceMax", ["g"], ["y"]),
 ]
 RNG = np.random.default_rng(0)
-SIZES = {"w3": (4, 6, 3, 3), "w2": (4, 1, 3, 3), "w1": (6, 4, 1, 1), "w": (6, 8), "wn": (4, 8)}
+SIZES = {"w3": (4, 6, 3, 3), "w2": (4, 1, 3, 3), "w1": (6, 4, 1, 1), "w": (6, 7), "wn": (4, 7)}
 INTEGERS = {"wc": (6, 6, 3, 3), "wm": (6, 6), "zero": ()}
 WEIGHTS = [tensor(RNG.normal(size=size).astype(np.float32), name) for name, size in SIZES.items()]
 WEIGHTS += [tensor(RNG.integers(-9, 9, size, np.int8), name) for name, size in INTEGERS.items()]

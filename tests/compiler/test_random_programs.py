@@ -26,7 +26,6 @@ THRESHOLDS = {
     "passes.block_attention": {"_LARGE": 0, "_BLOCK": 96},
     "passes.lift_scalars": {"_MOST": 10**9, "_RARE": 1.0},
     "passes.lift_tables": {"TABLE": 12},
-    "passes.defer_elementwise": {"_FEWEST_BYTES": 4},
     "passes.sink_transposes": {"_moves_channels": lambda batch, perm: True},
     "passes.select_reductions": {
         "_SHORTEST": 2,
@@ -154,11 +153,6 @@ WRONG = {
         "sink transposes",
         "sink_transposes._lazily",
         lambda array, perm: array if perm == tuple(range(len(perm))) else LazyTranspose(array, inverse(perm)),
-    ),
-    "unequal numbers taken for equal": (
-        "defer elementwise",
-        "defer_elementwise.fingerprint",
-        lambda value, otherwise: "",
     ),
     "one number for all": ("lift scalar constants", "lift_scalars.fingerprint", lambda value, otherwise: ""),
     "parts in another order": (

@@ -39,8 +39,8 @@ _MANY_WORDS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 40_000
 _FEW_ROWS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 8
 # See `_reads_rows`.
 _TURNED_ROWS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 100
-# Of so many rows, weights go first (see `_goes_first`). XLA:CPU multiplies tiles of 16 rows; if it fills the last one,
-# and the weights are prepared, they go second unless the rows are few.
+# Up to so many rows, weights go first (see `_goes_first`). XLA:CPU multiplies tiles of 16 rows, so prepared weights go
+# first only if the rows are few or fill the last tile.
 _MOST_OF_SECOND: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 64
 _FEW_OF_SECOND: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 8
 _TILE = 16
@@ -157,8 +157,8 @@ def _is_row(rows: Any) -> bool:
 def _goes_first(target: Target, b: Any, over: int, rows: Any) -> bool:
     """Returns True if a CPU multiplies faster with weights as the first operand: see `_weights_first`.
 
-    over: the axis of `b` that is summed. Weights that are prepared may be turned, which is faster still for other
-    numbers of rows than these.
+    over: the axis of `b` that is summed. Weights that are prepared may also be turned to (K, N), which is faster if the
+    rows leave a tile half empty.
     """
     is_known = isinstance(rows, int) and b.dtype in (jnp.float32, jnp.bfloat16)
     if not is_known or rows < 2 or (over == 0 and not target.prepared) or b.shape[1 - over] < _WIDE * rows:

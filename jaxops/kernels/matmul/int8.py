@@ -24,7 +24,7 @@ from jaxops.kernels.tuned import Tuned
 from jaxops.static import Array
 
 # One row is computed as this many, since XLA:CPU has a slow loop for a single row of integers.
-_ROWS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 8
+_ROWS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 2
 
 
 def as_bytes(x: jax.Array, zero: Any, dtype: Any = jnp.int8) -> tuple[jax.Array, Any]:

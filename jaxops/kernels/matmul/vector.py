@@ -1,13 +1,11 @@
 """A row times a matrix, and a matrix times a column, on a CPU, without a loop that XLA must compile.
 
-XLA compiles a kernel for each such product, and two or three for the mean over all positions of an image. A convolution
-whose window is the complete row calls Eigen instead, and a product of two rows calls YNNPACK, which need no
-compilation. Squeeze-and-excitation has one mean and two such products: EfficientNet-B0, with 16 of these blocks, starts
-sooner with its products and means in this form. Such a product may sum the last columns in another order than the first
-ones, so equal channels may differ by an ulp, as in any product.
+XLA compiles a kernel for each such product. A convolution whose window is the complete row calls Eigen instead, and a
+product of two rows calls YNNPACK, which need no compilation. Squeeze-and-excitation has two such products:
+EfficientNet-B0, with 16 of these blocks, starts sooner with them in this form. Such a product may sum the last columns
+in another order than the first ones, so equal channels may differ by an ulp, as in any product.
 """
 
-import math
 from typing import Annotated, Any
 
 import jax
@@ -22,13 +20,6 @@ from jaxops.kernels.tuned import Tuned
 _MOST_WEIGHTS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 16
 # A larger matrix times a column stays XLA's loop; for a smaller one, such as 512×16, both are as fast.
 _MOST_OF_A_SUM: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 14
-# Up to this many numbers, a mean is a convolution; for more, two rows. With two rows, a small loop selects one of the
-# results, which takes time to compile.
-_MOST_NUMBERS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 140_000
-# For a mean over fewer positions, the loop is not worth replacing. Over more positions, one sum would be off by 1e-5,
-# so parts are summed.
-_FEWEST_PLACES: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 32
-_MOST_PLACES = 1024
 # XLA sums more parts in two loops.
 _MOST_PARTS = 32
 
@@ -85,54 +76,5 @@ _column_product = NamedCall(
 )
 
 
-def mean_of_places(x: Any, axes: tuple[int, ...]) -> Any:
-    """Returns the mean (1, C) of one image (1, C, d1, …, dn) over its spatial axes; None for other means.
-
-    In a specialized program on a CPU it is computed as a product, if this is faster.
-    """
-    return _mean_of_places(x) if _is_mean_of_image(x, axes) else None
-
-
-def _is_mean_of_image(x: Any, axes: tuple[int, ...]) -> bool:
-    if x.dtype != np.float32 or x.ndim < 4 or axes != tuple(range(2, x.ndim)):
-        return False
-    if x.shape[0] != 1 or not all(isinstance(d, int) for d in x.shape):
-        return False
-    pixels = math.prod(x.shape[2:])
-    return pixels >= _FEWEST_PLACES and (pixels <= _MOST_PLACES or _parts(pixels) > 1)
-
-
-def _quotient(x: jax.Array) -> jax.Array:
-    total = lax.reduce_sum(x, tuple(range(2, x.ndim)))
-    return lax.div(total, lax.full_like(total, math.prod(x.shape[2:])))
-
-
-def _as_product(x: jax.Array) -> jax.Array:
-    channels, pixels, axes = x.shape[1], math.prod(x.shape[2:]), range(2, x.ndim)
-    x = lax.transpose(x, (0, *axes, 1))
-    if pixels <= _MOST_PLACES and x.size <= _MOST_NUMBERS:
-        return _as_convolution(_weights(pixels, pixels), lax.reshape(x, (pixels, channels)))[None]
-    parts = _parts(pixels)
-    sums = _of_two_rows(_weights(pixels // parts, pixels), lax.reshape(x, (pixels // parts, parts * channels)))
-    return lax.reduce_sum(lax.reshape(sums, (1, parts, channels)), (1,))
-
-
-def _parts(pixels: int) -> int:
-    return next(d for d in range(_MOST_PARTS, 0, -1) if pixels % d == 0)
-
-
-_mean_of_places = NamedCall(
-    "mean_of_places", _quotient, lambda target, x: _as_product if _is_specialized_cpu(target) else None
-)
-
-
 def _is_specialized_cpu(target: Target) -> bool:
     return target.platform == "cpu" and target.specialized
-
-
-def _weights(count: int, pixels: int) -> np.ndarray:
-    """Returns `count` weights 1 / pixels. The last one differs, so that their sum is exact, and since XLA would compile
-    a loop for an array of equal numbers."""
-    weights = np.full(count, 1 / pixels, np.float32)
-    weights[-1] = count / pixels - (count - 1) * float(weights[0])
-    return weights

@@ -18,7 +18,6 @@ from jax import lax
 from jaxops.attributes import flag, ints
 from jaxops.dtypes import accumulation_type, as_traced, canonical, floating, is_float
 from jaxops.errors import ArgumentError, OutOfRangeError, SizeError, shape_text
-from jaxops.kernels.matmul.vector import mean_of_places
 from jaxops.kernels.xla_workarounds import flat_at_zero, largest, magnitude, root_of_squares
 from jaxops.ops.nn.windows import counts, options, pool, slide
 from jaxops.shapes.nn import windows as sizes_of
@@ -257,8 +256,7 @@ def _lp_pool(x: jax.Array, attributes: Attributes, p: float) -> jax.Array:
 @jit_if_concrete
 def _global_average_pool(x: jax.Array) -> jax.Array:
     axes, wide = _spatial(x), x.astype(accumulation_type(x.dtype))
-    mean = mean_of_places(wide, axes)
-    return lax.expand_dims(jnp.mean(wide, axes) if mean is None else mean, axes).astype(x.dtype)
+    return lax.expand_dims(jnp.mean(wide, axes), axes).astype(x.dtype)
 
 
 @jit_if_concrete

@@ -27,7 +27,6 @@ from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, flag, ints
 from jaxops.dtypes import accumulation_type, as_traced, canonical, is_float
-from jaxops.kernels.matmul.vector import mean_of_places
 from jaxops.kernels.xla_workarounds import largest, least, magnitude, root_of_squares, rounded, smallest
 from jaxops.ops.common.elementwise import on_sizes, one_of_kind, symbolic
 from jaxops.ops.common.prefix_products import whole_product
@@ -95,8 +94,7 @@ def _average(x: Array, over: Axes) -> Any:
         return _whole_average(x, over, count if is_symbolic(count) else max(count, 1))
     if is_symbolic(count):
         return lax.div(_total(x, over), as_traced(dims(count)).astype(x.dtype))
-    mean = None if isinstance(x, np.ndarray) else mean_of_places(x, tuple(sorted(over)))
-    return div(_total(x, over), np.asarray(count, x.dtype)) if mean is None else mean
+    return div(_total(x, over), np.asarray(count, x.dtype))
 
 
 def _whole_average(x: Array, over: Axes, count: Any) -> Any:

@@ -71,14 +71,14 @@ def test_a_kernel_may_turn_weights_that_are_prepared():
         assert ("transpose" in {o.name for o in program.operations}) == prepared
 
 
-def test_no_second_table_of_words_is_made(monkeypatch):
-    """Panels of rows of the table, in a program whose weights are not prepared."""
+@pytest.mark.parametrize("prepared", [False, True])
+def test_no_second_table_of_words_is_made(prepared, monkeypatch):
+    """The table is read as it lies, as the first operand of the product."""
     monkeypatch.setattr("jaxops.kernels.matmul.dot._LARGE", 0)
-    monkeypatch.setattr("jaxops.kernels.matmul.dot._PANEL", 4 * 7 * 4)
-    closed = jax.make_jaxpr(lambda x, w: product(x, w.T))(X, W)
-    target = dataclasses.replace(TARGET, prepared=False, packs_whole=True)
-    function = optimized(closed, target)
-    text = str(jax.make_jaxpr(lambda *operands: function(*operands))(X, W))
-    assert "transpose" not in text
-    assert "f32[4,7]" in text
-    np.testing.assert_allclose(function(X, W)[0], X @ W.T, rtol=1e-5, atol=1e-5)
+    table = RNG.standard_normal((50, 7), np.float32)
+    closed = jax.make_jaxpr(lambda x, w: product(x, w.T))(X, table)
+    function = optimized(closed, dataclasses.replace(TARGET, prepared=prepared, packs_whole=True))
+    text = str(jax.make_jaxpr(lambda *operands: function(*operands))(X, table))
+    assert "f32[50,10] = dot_general" in text
+    assert "f32[7,50]" not in text
+    np.testing.assert_allclose(function(X, table)[0], X @ table.T, rtol=1e-5, atol=1e-5)
