@@ -44,6 +44,7 @@ _TURNED_ROWS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 100
 _MOST_OF_SECOND: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 64
 _FEW_OF_SECOND: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 8
 _TILE = 16
+_FEWEST_WEIGHTS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 18
 # There are at least this many times as many columns as rows.
 _WIDE: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 4
 # Weights of more bytes are packed slowly; the bytes of a panel of them, and for how many rows there are panels.
@@ -121,6 +122,8 @@ def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any])
     if not (target.platform == "cpu" and target.specialized and b.ndim == 2 and len(over_b) == 1 and not batch):
         return None
     rest = [d for axis, d in enumerate(a.shape) if axis not in over_a]
+    if not all(isinstance(d, int) for d in (*rest, *b.shape)):
+        return None
     rows, (over,) = math.prod(rest), over_b
     is_usual = a.ndim == 2 or over_a == (a.ndim - 1,)
     first = is_usual and _goes_first(target, b, over, rows)
@@ -154,19 +157,22 @@ def _is_row(rows: Any) -> bool:
     return isinstance(rows, int) and rows == 1
 
 
-def _goes_first(target: Target, b: Any, over: int, rows: Any) -> bool:
+def _goes_first(target: Target, b: Any, over: int, rows: int) -> bool:
     """Returns True if a CPU multiplies faster with weights as the first operand: see `_weights_first`.
 
     over: the axis of `b` that is summed. Weights that are prepared may also be turned to (K, N), which is faster if the
-    rows leave a tile half empty.
+    rows leave a tile half empty, or if the weights stay in a processor's caches.
     """
-    is_known = isinstance(rows, int) and b.dtype in (jnp.float32, jnp.bfloat16)
-    if not is_known or rows < 2 or (over == 0 and not target.prepared) or b.shape[1 - over] < _WIDE * rows:
+    if b.dtype not in (jnp.float32, jnp.bfloat16) or rows < 2 or b.shape[1 - over] < _WIDE * rows:
+        return False
+    if over == 0 and not target.prepared:
         return False
     if _is_packed_slowly(target, b):
         return rows <= _MOST_PANEL_ROWS
-    may_turn = over == 0 or (target.prepared and b.shape[0] < _MANY_WORDS)
-    return rows <= _MOST_OF_SECOND and (not may_turn or rows <= _FEW_OF_SECOND or rows % _TILE == 0)
+    if over == 1 and not (target.prepared and b.shape[0] < _MANY_WORDS):
+        return rows <= _MOST_OF_SECOND
+    fills = rows <= _FEW_OF_SECOND or rows % _TILE == 0
+    return rows <= _MOST_OF_SECOND and fills and b.size >= _FEWEST_WEIGHTS
 
 
 def _weights_first(a: Any, b: Any, over_a: Sequence[int], options: Mapping[str, Any]) -> Any:
@@ -183,30 +189,28 @@ def _weights_first(a: Any, b: Any, over_a: Sequence[int], options: Mapping[str, 
     return lax.reshape(lax.transpose(lax.optimization_barrier(y), (1, 0)), (*rest, b.shape[0]))
 
 
-def _reads_columns(target: Target, b: Any, rows: Any) -> bool:
+def _reads_columns(target: Target, b: Any, rows: int) -> bool:
     """Returns True if a CPU multiplies faster with weights (K, N) that are prepared as (N, K)."""
     # As (N, K), bfloat16 and int8 weights need not be packed at each call. One row of float16: see `narrow_row`; more
     # rows take up to twice as long.
     return b.dtype in (jnp.bfloat16, jnp.int8) or (target.packs_whole and b.dtype == jnp.float16 and _is_row(rows))
 
 
-def _reads_rows(b: Any, rows: Any) -> bool:
+def _reads_rows(b: Any, rows: int) -> bool:
     """Returns True if a CPU multiplies faster with weights (N, K) that are prepared as (K, N).
 
     YNNPACK packs (K, N) faster. From 100 rows on the gain is a few percent, which is not worth a second copy of many
     more weights.
     """
-    is_few = isinstance(rows, int) and 1 < rows < _TURNED_ROWS
-    return b.dtype == jnp.float32 and is_few and b.shape[0] < _MANY_WORDS
+    return b.dtype == jnp.float32 and 1 < rows < _TURNED_ROWS and b.shape[0] < _MANY_WORDS
 
 
-def _in_panels(target: Target, b: Any, over: int, rows: Any) -> bool:
+def _in_panels(target: Target, b: Any, over: int, rows: int) -> bool:
     """Returns True if a CPU multiplies large weights (K, N) faster panel by panel.
 
     XLA of JAX 0.10 packs them at each call, from 49 rows on; from 96 rows on it multiplies in another way.
     """
-    is_few = isinstance(rows, int) and _FEWEST_OF_COLUMNS <= rows <= _MOST_PANEL_ROWS
-    return over == 0 and is_few and _is_packed_slowly(target, b)
+    return over == 0 and _FEWEST_OF_COLUMNS <= rows <= _MOST_PANEL_ROWS and _is_packed_slowly(target, b)
 
 
 def _is_packed_slowly(target: Target, b: Any) -> bool:

@@ -205,6 +205,7 @@ LIE = {
     (17, 128, 512): ("as they are", "turned"),
     (64, 128, 512): ("first", "first"),
     (64, 128, 255): ("as they are", "turned"),
+    (16, 128, 99): ("as they are", "turned"),
     (80, 128, 512): ("as they are", "turned"),
     (99, 300, 96): ("as they are", "turned"),
     (100, 300, 96): ("as they are", "as they are"),
@@ -213,7 +214,8 @@ LIE = {
 
 @pytest.mark.parametrize("asked", ["bfloat16", None])
 @pytest.mark.parametrize("sizes", LIE)
-def test_how_prepared_weights_lie(sizes, asked, amd):
+def test_how_prepared_weights_lie(sizes, asked, amd, monkeypatch):
+    monkeypatch.setattr(dot, "_FEWEST_WEIGHTS", 100 * 128)
     rows, terms, columns = sizes
     w = RNG.normal(size=(columns, terms)).astype(np.float32)
     text = f"main (float[N,{terms}] x) => (float[N,{columns}] y) {{ y = Gemm<transB=1>(x, w) }}"
