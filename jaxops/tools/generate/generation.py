@@ -85,8 +85,8 @@ def generate(
 
     Raises ShapeError for an empty prompt, and for more tokens than the file has room for; BoundsError for a token that
     the model does not have; SignatureError for a missing key and for unknown inputs; ArgumentError for a number out of
-    its range, and for a `key` of another type; UnsupportedError for prompts of different lengths with a model that fixes its batch; ModelError for a
-    `genai_config.json` of another model.
+    its range, and for a `key` that is of another type; UnsupportedError for prompts of different lengths with a model
+    that fixes its batch; ModelError for a `genai_config.json` of another model.
 
     >>> import jaxops.onnx
     >>> model = jaxops.onnx.load("notebooks/verses.onnx")

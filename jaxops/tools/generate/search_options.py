@@ -45,7 +45,8 @@ class Search(NamedTuple):
 def search(options: Options, defaults: Defaults, counts: Sequence[int], vocabulary: int | None) -> Search:
     """Returns the search of a call. counts: the number of tokens of each prompt.
 
-    Raises ArgumentError for a number out of its range and for a wrong key, and SignatureError for a missing key or `max_tokens`.
+    Raises ArgumentError for a number out of its range and for a wrong key, and SignatureError for a missing key or
+    `max_tokens`.
     """
     temperature = _number("temperature", options.temperature, defaults.temperature, least=0)
     top_p = _number("top_p", options.top_p, defaults.top_p, least=0, most=1)
