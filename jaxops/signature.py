@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 STATIC, VECTOR, SHAPE_ONLY, STATISTICS, TABLE = "static", "1-D", "shape only", "statistics", "table"
-ELEMENT_TYPE = "element type"
+ELEMENT_TYPE, RANDOM_KEYS = "element type", "random keys"
 KEEPS_SIZES, SIZES_RESULT = "keeps sizes", "sizes the result"
 OF_INPUTS = (STATIC, SHAPE_ONLY, STATISTICS, TABLE)  # of which an input has one at most
 WEIGHT, BIAS, RUNNING_MEAN, RUNNING_VAR = ROLES = ("weight", "bias", "running_mean", "running_var")  # PyTorch's words
@@ -64,6 +64,7 @@ ShapeOnly: TypeAlias = Annotated[Any, SHAPE_ONLY]  # any array: only its sizes a
 SizesKept: TypeAlias = Annotated[T, KEEPS_SIZES]  # the first result has its sizes, whatever the other operands are
 # Its values decide the size of the result; if no operand of an operator that takes a `size` is marked so, all do.
 SizesResult: TypeAlias = Annotated[T, SIZES_RESULT]
+RandomKeys: TypeAlias = Annotated[Any, RANDOM_KEYS]  # one key of JAX, or an array of them
 ElementType: TypeAlias = Annotated[Any, ELEMENT_TYPE]  # an attribute that names a type: np.float32, "int8", str
 # The role of an operand that is a parameter of the model, as in `w: Weight[Array]`. An operator that has a bias and no
 # weight, such as an addition, has a bias only if another operator has its weight.

@@ -33,7 +33,7 @@ from jaxops.errors import (
 )
 from jaxops.jax_internals import TracerArrayConversionError
 from jaxops.opaque import Deferred
-from jaxops.signature import ELEMENT_TYPE, SHAPE_ONLY, STATIC
+from jaxops.signature import ELEMENT_TYPE, RANDOM_KEYS, SHAPE_ONLY, STATIC
 from jaxops.static import ArrayLike, FromSizes, Ints, Operand, Tracer, as_array, is_symbolic, known
 
 _Check = Callable[[str, Any], None]
@@ -168,7 +168,7 @@ def _name_of(part: Any) -> str:
 
 def _parts(annotation: Any) -> tuple[Any, ...]:
     """The alternatives of an annotation; the union `Ints` counts as one, and numbers and lists count as arrays."""
-    if get_origin(annotation) is Annotated and not {STATIC, ELEMENT_TYPE} & set(annotation.__metadata__):
+    if get_origin(annotation) is Annotated and not {STATIC, ELEMENT_TYPE, RANDOM_KEYS} & set(annotation.__metadata__):
         return (jax.Array,) if SHAPE_ONLY in annotation.__metadata__ else _parts(get_args(annotation)[0])
     if annotation is ArrayLike or get_origin(annotation) is Operand:
         return jax.Array, np.ndarray
@@ -183,7 +183,8 @@ def _parts(annotation: Any) -> tuple[Any, ...]:
 def _check_of(part: Any) -> _Check | None:
     """The check of one alternative of an annotation; None if everything is allowed."""
     if get_origin(part) is Annotated:
-        return _element_type if ELEMENT_TYPE in part.__metadata__ else _static
+        marked = {ELEMENT_TYPE: _element_type, RANDOM_KEYS: check_keys}
+        return next((marked[mark] for mark in part.__metadata__ if mark in marked), _static)
     if isinstance(part, TypeVar):
         return check_array
     if get_origin(part) is Literal:
@@ -298,10 +299,26 @@ def _element_type(operand: str, value: Any) -> None:
 
 def check_key(value: Any) -> None:
     """Raises ArgumentError unless it is a random key of JAX."""
-    typed = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
-    raw = isinstance(value, jax.Array | np.ndarray) and value.dtype == np.uint32
-    if not (typed and value.ndim == 0) and not (raw and value.ndim == 1):
+    if _shape_of_keys(value) != ():
         raise _refusal("rng", value, "one random key, such as jax.random.key(0)")
+
+
+def check_keys(operand: str, value: Any) -> None:
+    """Raises ArgumentError unless it is a random key of JAX, or an array of them."""
+    if _shape_of_keys(value) is None:
+        raise _refusal(operand, value, "a random key, such as jax.random.key(0), or an array of them")
+
+
+def _shape_of_keys(value: Any) -> tuple[int, ...] | None:
+    """The shape of an array of random keys; None for any other value."""
+    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return value.shape
+    if not isinstance(value, jax.Array | np.ndarray) or value.dtype != np.uint32:
+        return None
+    try:  # the numbers of a key, as jax.random.PRNGKey gives them
+        return jax.eval_shape(jax.random.wrap_key_data, value).shape
+    except TypeError:
+        return None
 
 
 def _instance(kind: type, operand: str, value: Any) -> None:

@@ -100,6 +100,11 @@ NAMED = [
     (lambda: M.apply(3, X, S), SignatureError, "params is 3; give a dictionary like model.params"),
     (lambda: M(X, S, rng=3), ArgumentError, "apply: `rng` is 3; it must be one random key"),
     (
+        lambda: M(X, S, rng=np.zeros(3, np.uint32)),
+        ArgumentError,
+        r"apply: `rng` is uint32\[3\].*; it must be one random key",
+    ),
+    (
         lambda: M.apply({**M.params, "w": [[1], [2, 3]]}, X, S),
         ArgumentError,
         r"params: `w` is \[\[1\], \[2, 3\]\], which",

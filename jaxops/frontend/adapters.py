@@ -124,9 +124,9 @@ def _of_file(file: AdapterFile, modules: Modules) -> dict[str, _Chosen]:
         given.setdefault(module, []).append(piece._replace(name=name))
     chosen = {}
     for module, pieces in given.items():
-        product = modules.by_module[module][0]
-        whole = joined([(piece, file.by_module[piece.name]) for piece in pieces], product.sizes[1])
-        named = named_like(pieces, pieces_of(module, product))
+        outputs = modules.by_module[module][0].sizes[1]
+        whole = joined([(piece, file.by_module[piece.name]) for piece in pieces], outputs)
+        named = named_like(pieces, pieces_of(modules, module))
         chosen[module] = _Chosen(whole.rank, whole.alpha, (whole.a, whole.b), named)
     return chosen
 
@@ -141,7 +141,7 @@ def _adapted(choose: Callable[[Modules], dict[str, _Chosen]], graph: Graph, para
         merges = modules.can_merge(products)
         first = products[0]
         weight, base = first.weight if merges else "", first.parameters[0]
-        pieces = chosen.pieces or pieces_of(module, first)
+        pieces = chosen.pieces or pieces_of(modules, module)
         adapter = Adapter(module, chosen.rank, chosen.alpha, a, b, base, weight, first.by_rows, first.factor, pieces)
         tensors |= dict(zip((a, b), _values(adapter, chosen, products[0]), strict=True))
         own |= {a: a, b: b}

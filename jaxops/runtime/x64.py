@@ -96,7 +96,9 @@ def in_64_bits(fn: Callable[..., Any], *args: Any) -> Any:
 
     arrays = [values[k] for k in free], [values[k] for k in fixed]
     if not tracing():
-        return _differentiable(of_arrays)(*arrays)
+        # At once, where sizes may depend on values; JAX refuses tracers that are merely captured.
+        with contextlib.suppress(jax.errors.UnexpectedTracerError):
+            return _differentiable(of_arrays)(*arrays)
     return _with_captured(of_arrays, *arrays)
 
 

@@ -101,6 +101,7 @@ class Writing:
         params: as `model.params`, which is the default. The folder gets 'adapter_model.safetensors', with the names
         `base_model.model.<module>.lora_A.weight`, and 'adapter_config.json'. A product of queries, keys and values
         (`qkv_proj` of onnxruntime-genai's builder) has three modules there, as in peft: `q_proj`, `k_proj`, `v_proj`.
+        Its `attn` is called `self_attn`, unless a folder that was read has other names.
         Raises UnsupportedError for a model without adapters, PathError for a folder that cannot be made, and what
         `save` raises for params.
 

@@ -141,3 +141,34 @@ def test_an_operator_may_read_traced_values_from_around_it(call):
     expected = X.sum()
     np.testing.assert_allclose(jax.grad(total)(2.0), expected, rtol=1e-6)
     np.testing.assert_allclose(jax.vmap(total)(jnp.arange(3.0)), expected * np.arange(3), rtol=1e-6)
+
+
+WIDE = """main (float[N,3] x, int64[N] i) => (float[N,3] y, int64[N] j)
+<float[3,3] w = {1,0,0, 0,1,0, 0,0,1}, int64[1] big = {1099511627776}> { y = MatMul(x, w)  j = Add(i, big) }"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model, params: model.apply(params, X, np.arange(len(X))),
+        lambda model, params: jax.jit(model.apply)(params, X, np.arange(len(X))),
+        lambda model, params: (pair := model.specialize(X, np.arange(len(X)), transformable=True)).run(
+            pair.prepare(params), X, np.arange(len(X))
+        ),
+    ],
+)
+def test_a_model_of_64_bits_has_derivatives_by_parameters_and_by_what_an_operator_reads(call):
+    params = load(model(WIDE)).params
+    assert load(model(WIDE)).x64
+
+    def total(scale, params):
+        found = load(model(WIDE), operators={("", "MatMul"): lambda x, w: scale * (x @ w)})
+        return call(found, params)[0].sum()
+
+    by_scale, by_params = jax.grad(total, (0, 1))(2.0, params)
+    np.testing.assert_allclose(by_scale, X.sum(), rtol=1e-6)
+    np.testing.assert_allclose(by_params["w"], 2 * X.sum(0)[:, None] * np.ones(3), rtol=1e-6)
+    given = (jnp.float32(2), params)
+    np.testing.assert_allclose(jax.jvp(total, given, given)[1], 4 * X.sum(), rtol=1e-6)
+    second = jax.grad(lambda scale: (jax.grad(total, 1)(scale, params)["w"] ** 2).sum())(2.0)
+    np.testing.assert_allclose(second, 4 * 3 * (X.sum(0) ** 2).sum(), rtol=1e-6)

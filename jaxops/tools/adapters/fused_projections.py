@@ -6,17 +6,18 @@ import numpy as np
 
 from jaxops.graph.nodes import Piece
 from jaxops.tools.adapters.peft_files import Saved
-from jaxops.tools.adapters.products import Modules, Product
+from jaxops.tools.adapters.products import Modules
 
 
-def pieces_of(module: str, product: Product) -> tuple[Piece, ...]:
+def pieces_of(modules: Modules, module: str) -> tuple[Piece, ...]:
     """Returns the modules of peft for a module: itself; or those of its queries, keys and values.
 
     A module has three if an attention takes its result apart, and `qkv` in its name says how theirs are spelled.
     """
-    path, dot, leaf = module.rpartition(".")
+    product, name = modules.by_module[module][0], modules.saved_as(module)
+    path, dot, leaf = name.rpartition(".")
     if not product.parts or leaf.count("qkv") != 1:
-        return (Piece(module, 0, product.sizes[1]),)
+        return (Piece(name, 0, product.sizes[1]),)
     names = [f"{path}{dot}{leaf.replace('qkv', letter)}" for letter in "qkv"]
     starts = np.cumsum([0, *product.parts]).tolist()
     return tuple(map(Piece, names, starts, product.parts))
@@ -25,10 +26,13 @@ def pieces_of(module: str, product: Product) -> tuple[Piece, ...]:
 def names_in(modules: Modules) -> dict[str, tuple[str, Piece]]:
     """Returns the module and the piece that each name of a file stands for."""
     found: dict[str, tuple[str, Piece]] = {}
+    whole: dict[str, tuple[str, Piece]] = {}
     for module, products in modules.by_module.items():
-        for piece in pieces_of(module, products[0]):
+        for piece in pieces_of(modules, module):
             found.setdefault(piece.name, (module, piece))
-    return found | {m: (m, Piece(m, 0, products[0].sizes[1])) for m, products in modules.by_module.items()}
+        name = modules.saved_as(module)
+        whole[name] = (module, Piece(name, 0, products[0].sizes[1]))
+    return found | whole
 
 
 def named_like(given: Sequence[Piece], own: Sequence[Piece]) -> tuple[Piece, ...]:

@@ -47,8 +47,8 @@ class AdapterFile:
     def modules_in(self, modules: Collection[str]) -> dict[str, str] | None:
         """Returns the module of a model for each module of the file; None if there is no such module, or a choice.
 
-        All paths may begin differently, as when a model was exported inside of another module. onnxruntime-genai's
-        builder writes `attn` for `self_attn`.
+        All paths may begin differently, as when a model was exported inside of another module; and `attn` may stand for
+        `self_attn`, as in files of onnxruntime-genai's builder.
         """
         found = list[dict[str, str]]()
         for spelled in (str, _as_builder_writes):

@@ -4,6 +4,7 @@ A weight is whatever follows from parameters and static values alone: a paramete
 DequantizeLinear makes floats of. Weights of a few bits are read by an operator of their own, which tells the sizes.
 """
 
+import re
 from collections import ChainMap, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,9 @@ from jaxops.tools.inspect.parameter_paths import paths
 
 # Nodes whose result has the elements of a parameter.
 _COPIES = (ops.transpose, ops.identity, ops.cast)
+# The attentions of onnxruntime-genai's builder, and the paths of the modules in which it puts them.
+_ATTENTIONS = (microsoft.group_query_attention, microsoft.multi_head_attention, microsoft.sparse_attention)
+_OF_BUILDER = re.compile(r"model\.layers\.\d+\.attn")
 # Kinds of operators that have weights as the layers of a program do.
 _LAYERS = ("linear", "convolution", "recurrent")
 
@@ -59,12 +63,18 @@ class Modules:
 
     readers: the nodes that read each parameter, itself or its elements moved or converted; None for an output of a
     graph. by_module: the products of each module. other: the operators that read weights of modules without a product,
-    by the path of the module.
+    by the path of the module. attentions: the paths of attentions that onnxruntime-genai's builder wrote.
     """
 
     readers: Mapping[str, set[Node | None]]
     by_module: dict[str, list[Product]] = field(default_factory=dict)
     other: dict[str, str] = field(default_factory=dict)
+    attentions: frozenset[str] = frozenset()
+
+    def saved_as(self, module: str) -> str:
+        """Returns the path of a module in a file of peft, which has `self_attn` for each of `attentions`."""
+        parent, _, leaf = module.rpartition(".")
+        return f"{parent.removesuffix('attn')}self_attn.{leaf}" if parent in self.attentions else module
 
     def can_merge(self, products: Sequence[Product]) -> bool:
         """Returns True if these products read one parameter of floats in one way, and nothing else reads it."""
@@ -88,7 +98,8 @@ def modules_with_products(graph: Graph, tensors: Mapping[str, Tensor]) -> Module
     finder.walk(graph)
     readers = defaultdict[str, set[Node | None]](set)
     _add_readers(graph, {}, readers, set())
-    found, names = Modules(readers), _Names(finder.products, readers, paths(graph).names)
+    found = Modules(readers, attentions=frozenset(_attentions_of_builder(graph)))
+    names = _Names(finder.products, readers, paths(graph).names)
     for product in finder.products:
         found.by_module.setdefault(names.of(product), []).append(product)
     for node, weight in finder.others.items():
@@ -96,6 +107,13 @@ def modules_with_products(graph: Graph, tensors: Mapping[str, Tensor]) -> Module
         if path not in found.by_module:
             found.other.setdefault(path, node.operator.name)
     return found
+
+
+def _attentions_of_builder(graph: Graph) -> Iterator[str]:
+    """Yields the paths that onnxruntime-genai's builder gives to attentions, whatever the model calls them."""
+    for node in graph.nodes:
+        if node.operator.function in _ATTENTIONS and _OF_BUILDER.fullmatch(node.scope):
+            yield node.scope
 
 
 class _Names:

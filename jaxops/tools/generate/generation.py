@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.runtime.auto_axes import under_auto_axes
+from jaxops.signature import RandomKeys
 from jaxops.signature_errors import errors_of, explained
 from jaxops.tools.generate.prompt_programs import Generating, Started, generation_of
 from jaxops.tools.generate.prompts import check_vocabulary, checked_prompts, program_width
@@ -41,7 +42,7 @@ def generate(
     *,
     max_tokens: int | None = None,
     params: Mapping[str, Any] | None = None,
-    key: Any = None,
+    key: RandomKeys | None = None,
     stop: Sequence[int] = (),
     temperature: float | None = None,
     top_k: int | None = None,
@@ -84,8 +85,8 @@ def generate(
 
     Raises ShapeError for an empty prompt, and for more tokens than the file has room for; BoundsError for a token that
     the model does not have; SignatureError for a missing key and for unknown inputs; ArgumentError for a number out of
-    its range; UnsupportedError for prompts of different lengths with a model that fixes its batch; ModelError for a
-    `genai_config.json` of another model.
+    its range, and for a `key` that is of another type; UnsupportedError for prompts of different lengths with a model
+    that fixes its batch; ModelError for a `genai_config.json` of another model.
 
     >>> import jaxops.onnx
     >>> model = jaxops.onnx.load("notebooks/verses.onnx")

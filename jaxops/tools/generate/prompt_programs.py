@@ -225,7 +225,7 @@ class Generation:
         if isinstance(params, PreparedParams):
             return params
         leaves = list(params.values())
-        if not self._prepares and not any(x.dtype == np.float16 for x in leaves):
+        if not self._prepares and not any(getattr(x, "dtype", None) == np.float16 for x in leaves):
             return params
         if not all(isinstance(x, jax.Array) and is_concrete(x) for x in leaves):  # NumPy arrays may change
             return step.prepare(params, batch=rows, **named)

@@ -9,6 +9,8 @@ from jaxops.errors import BoundsError, DTypeError, ShapeError
 
 # The smallest number of tokens for which a program is compiled.
 _SMALLEST = 16
+# The number of tokens that int32 can tell apart.
+_MOST = 2**31
 
 
 def checked_prompts(prompts: Any) -> list[np.ndarray]:
@@ -38,9 +40,9 @@ def checked_prompts(prompts: Any) -> list[np.ndarray]:
 def check_vocabulary(what: str, tokens: Any, size: int | None) -> None:
     """Raises BoundsError for a token below 0 or beyond a vocabulary. size: of the vocabulary; None if unknown."""
     tokens = np.asarray(tokens)
-    wrong = tokens[(tokens < 0) | (tokens >= (np.inf if size is None else size))]
+    wrong = tokens[(tokens < 0) | (tokens >= (_MOST if size is None else size))]
     if wrong.size:
-        has = "tokens begin with 0" if size is None else f"the model has the tokens 0 to {size - 1}"
+        has = f"tokens are 0 to {_MOST - 1}" if size is None else f"the model has the tokens 0 to {size - 1}"
         raise BoundsError(f"{what} has the token {wrong[0]}, but {has}\n  hint    use the model's own tokenizer")
 
 

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxops.attributes import integer
+from jaxops.attributes import integer, ints
 from jaxops.errors import ArgumentError, ShapeError, SignatureError
+from jaxops.signature_errors import check_keys
 from jaxops.tools.generate.genai_config import NAME, Defaults
 from jaxops.tools.generate.prompts import check_vocabulary
 from jaxops.tools.generate.sampling import Numbers, Sampling
@@ -44,7 +45,8 @@ class Search(NamedTuple):
 def search(options: Options, defaults: Defaults, counts: Sequence[int], vocabulary: int | None) -> Search:
     """Returns the search of a call. counts: the number of tokens of each prompt.
 
-    Raises ArgumentError for a number out of its range, and SignatureError for a missing key or `max_tokens`.
+    Raises ArgumentError for a number out of its range and for a wrong key, and SignatureError for a missing key or
+    `max_tokens`.
     """
     temperature = _number("temperature", options.temperature, defaults.temperature, least=0)
     top_p = _number("top_p", options.top_p, defaults.top_p, least=0, most=1)
@@ -54,6 +56,8 @@ def search(options: Options, defaults: Defaults, counts: Sequence[int], vocabula
         raise ArgumentError("`repetition_penalty` is 0; 1 changes nothing, and more makes repetitions less likely")
     top_k = integer("top_k", defaults.top_k if options.top_k is None else options.top_k, least=0)
     samples = integer("samples", options.samples, least=1)
+    if options.key is not None:
+        check_keys("key", options.key)
     likeliest = temperature == 0 or top_k == 1
     asked = [n for n in ("temperature", "top_k", "top_p", "min_p") if getattr(options, n) is not None]
     asked += ["samples"] if samples > 1 else []
@@ -63,8 +67,8 @@ def search(options: Options, defaults: Defaults, counts: Sequence[int], vocabula
             f"{why} for drawn tokens, which need a key\n"
             "  hint    key=jax.random.key(0), or temperature=0 for the likeliest tokens"
         )
-    stop = np.array([*map(int, np.ravel(np.asarray(options.stop, object))), *defaults.stop], np.int32)
-    check_vocabulary("`stop`", stop[: len(stop) - len(defaults.stop)], vocabulary)
+    given = ints("stop", options.stop, single=True)
+    check_vocabulary("`stop`", given, vocabulary)
     numbers = Numbers(*(jnp.float32(x) for x in (temperature, top_p, min_p, penalty)))
     draws = options.key is not None and not likeliest
     return Search(
@@ -72,7 +76,7 @@ def search(options: Options, defaults: Defaults, counts: Sequence[int], vocabula
         numbers,
         _keys(options.key, len(counts), samples) if draws else None,
         _limits(options.max_tokens, defaults, counts),
-        stop,
+        np.array([*given, *defaults.stop], np.int32),
         defaults.pad,
         samples,
     )

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import onnx
 import pytest
 from language_models import GROUPS, HEAD, HEADS, WIDTH, language_model
 from safetensors.numpy import load_file, save_file
@@ -102,7 +103,7 @@ def test_they_are_saved_without_loss_when_trained(tmp_path, adapters):
     params = {**found.params, adapter.b: floats(*found.params[adapter.b].shape)}
     found.save_adapters(tmp_path / "mine", params)
     names = {name.split(".")[-4] for name in load_file(tmp_path / "mine" / "adapter_model.safetensors")}
-    assert names == {"self_attn" if adapters == "file" else "attn"}
+    assert names == {"self_attn"}
     again = load(tmp_path / "mine")
     assert again.graph.adapters[0].rank == adapter.rank
     np.testing.assert_allclose(change(again), change(found, params), rtol=1e-5, atol=1e-5)
@@ -112,6 +113,42 @@ def test_new_ones_are_saved_though_they_add_nothing(tmp_path):
     load({"*.qkv_proj": 2}).save_adapters(tmp_path / "mine")
     assert len(load_file(tmp_path / "mine" / "adapter_model.safetensors")) == 6
     assert not change(load(tmp_path / "mine")).any()
+
+
+@pytest.mark.parametrize("attention", ["self_attn", "attn"])
+def test_attentions_are_called_as_in_transformers(tmp_path, attention):
+    """Files that say `attn`, as the builder does, are read as well; they keep their names."""
+    found = load({"*.attn.*": 2, "*.up_proj": 2})
+    params = {name: floats(*x.shape) if "lora" in name else x for name, x in found.params.items()}
+    found.save_adapters(tmp_path / "mine", params)
+    file = tmp_path / "mine" / "adapter_model.safetensors"
+    saved = load_file(file)
+    leaves = [*(f"self_attn.{part}_proj" for part in "qkvo"), "mlp.up_proj"]
+    assert {name.rpartition(".lora")[0] for name in saved} == {f"base_model.model.model.layers.0.{x}" for x in leaves}
+    given = {name.replace("self_attn", attention): x for name, x in saved.items()}
+    save_file(given, file)
+    again = load(tmp_path / "mine")
+    by_module = {adapter.module: adapter for adapter in again.graph.adapters}
+    assert len(by_module) == len(found.graph.adapters)
+    for before in found.graph.adapters:
+        after = by_module[before.module]
+        total = again.params[after.b] @ again.params[after.a] * (after.alpha / after.rank)
+        np.testing.assert_allclose(total, params[before.b] @ params[before.a], rtol=1e-5, atol=1e-5)
+    again.save_adapters(tmp_path / "again")
+    assert load_file(tmp_path / "again" / "adapter_model.safetensors").keys() == given.keys()
+
+
+@pytest.mark.parametrize("path", ["model.blocks.0.attn", "model.layers.0.attn"])
+def test_other_modules_called_attn_keep_their_names(tmp_path, path):
+    """Nobody but the builder puts a GroupQueryAttention into `model.layers.0.attn`."""
+    content = language_model((0,)).SerializeToString()
+    file = onnx.load_from_string(content.replace(b"model.layers.0.attn", path.encode()))  # of the same length
+    for node in file.graph.node:
+        if node.op_type == "GroupQueryAttention" and path == "model.layers.0.attn":
+            node.name = "fused"
+    jaxops.onnx.load(file, adapters={"*.attn.*": 2}).save_adapters(tmp_path / "mine")
+    names = load_file(tmp_path / "mine" / "adapter_model.safetensors")
+    assert {name.rpartition(".lora")[0] for name in names} == {f"base_model.model.{path}.{x}_proj" for x in "qkvo"}
 
 
 def test_files_that_do_not_fit(tmp_path):

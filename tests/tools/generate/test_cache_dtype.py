@@ -1,5 +1,7 @@
 """Caches in bfloat16 take half of the memory of those in float32, and give values near theirs."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +21,7 @@ FILES = {
 }
 
 
+@functools.cache
 def loaded(name, **options):
     model = jaxops.onnx.load(FILES[name]())
     return model.params, jaxops.onnx.decoder(model, length=16, **options)

@@ -1,6 +1,7 @@
 """Tokens on two devices are those of one, with Auto axes and with Explicit ones, JAX's default."""
 
 import contextlib
+import functools
 
 import jax
 import numpy as np
@@ -15,8 +16,8 @@ from jaxops.sharding import tensor_parallel
 
 PROMPTS = np.array([[1, 2, 3, 4], [5, 6, 7, 8]])
 FILES = {
-    "a language model": language_model,
-    "4 bits": lambda: language_model(four_bits=True),
+    "a language model": lambda: language_model((0,)),
+    "4 bits": lambda: language_model((0,), four_bits=True),
     "no mask": no_mask,
     "tokens before heads": tokens_before_heads,
     "gpt2": lambda: MODELS / "gpt2.dynamo.onnx",
@@ -25,51 +26,49 @@ FILES = {
 
 def tokens_of(step, params, state):
     state, logits = step(params, state, PROMPTS)
-    found = [logits[:, -1]]
+    found, run = [logits[:, -1]], jax.jit(step)
     for k in range(3):
-        state, logits = jax.jit(step)(params, state, (np.asarray(found[-1]).argmax(-1) + k) % logits.shape[-1])
+        state, logits = run(params, state, (np.asarray(found[-1]).argmax(-1) + k) % logits.shape[-1])
         found.append(logits)
     return state, np.stack(found)
 
 
-@pytest.fixture(scope="module")
-def expected():
-    def run(name):
-        model = jaxops.onnx.load(FILES[name]())
-        step = jaxops.onnx.decoder(model, length=16)
-        return tokens_of(step, model.params, step.init(2))[1]
-
-    return run
+@functools.cache
+def on_one_device(name):
+    model = jaxops.onnx.load(FILES[name]())
+    step = jaxops.onnx.decoder(model, length=16)
+    return tokens_of(step, model.params, step.init(2))[1]
 
 
 def close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=0, atol=3e-5 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=str)
-@pytest.mark.parametrize("is_set", [True, False])
+@pytest.mark.parametrize("is_auto", [True, False])
 @pytest.mark.parametrize("name", FILES)
-def test_weights_on_two_devices(expected, name, kind, is_set):
+def test_weights_on_two_devices(name, is_auto):
+    """Every second file is loaded under the mesh with one kind of axes, and with a mesh of its own with the other."""
+    kind, is_set = (AxisType.Auto if is_auto else AxisType.Explicit), list(FILES).index(name) % 2 == is_auto
     mesh = jax.make_mesh((2,), ("model",), axis_types=(kind,))
     with jax.set_mesh(mesh) if is_set else contextlib.nullcontext():
         rule = tensor_parallel("model") if is_set else tensor_parallel("model", mesh)
         model = jaxops.onnx.load(FILES[name](), sharding=rule)
         step = jaxops.onnx.decoder(model, length=16)
         found = tokens_of(step, model.params, step.init(2))[1]
-    close(found, expected(name))
+    close(found, on_one_device(name))
 
 
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=str)
 @pytest.mark.parametrize("axis", [0, 1])
-def test_caches_on_two_devices(expected, kind, axis):
+def test_caches_on_two_devices(kind, axis):
     """Split over the rows, or over the heads; they stay so."""
     mesh = jax.make_mesh((2,), ("d",), axis_types=(kind,))
-    model = jaxops.onnx.load(language_model())
+    model = jaxops.onnx.load(FILES["a language model"]())
     step = jaxops.onnx.decoder(model, length=16)
     split = NamedSharding(mesh, P(*[None] * axis, "d"))
     params, state = jax.device_put((dict(model.params), step.init(2)), NamedSharding(mesh, P()))
     state = state._replace(caches=jax.device_put(state.caches, split))
     state, found = tokens_of(step, params, state)
-    close(found, expected("a language model"))
+    close(found, on_one_device("a language model"))
     if kind == AxisType.Explicit:
         assert all(x.sharding.is_equivalent_to(split, 4) for x in state.caches.values())

@@ -27,7 +27,7 @@ MODEL = {"vocab_size": 48, "context_length": 64, "eos_token_id": 2, "pad_token_i
 
 def written(folder, model=None, **search):
     (folder / "genai_config.json").write_text(json.dumps({"model": MODEL | (model or {}), "search": search}))
-    onnx.save(language_model(), folder / "model.onnx")
+    onnx.save(language_model((0,)), folder / "model.onnx")
     return jaxops.onnx.load(folder / "model.onnx")
 
 
@@ -46,7 +46,7 @@ def test_what_a_file_says(tmp_path):
 def test_its_search(tmp_path):
     """The results are those of the same options given in the call; those of the call come first."""
     said = {"do_sample": True, "temperature": 3.0, "top_k": 30, "repetition_penalty": 1.4}
-    plain, model = jaxops.onnx.load(language_model()), written(tmp_path, **said)
+    plain, model = jaxops.onnx.load(language_model((0,))), written(tmp_path, **said)
     key = jax.random.key(1)
     options = {"temperature": 3.0, "top_k": 30, "repetition_penalty": 1.4, "key": key, "max_tokens": 16}
     expected = jaxops.onnx.generate(plain, PROMPTS, stop=[2], **options)

@@ -3,6 +3,7 @@
 import pickle
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from decoder_graphs import in_place, no_mask, tokens_before_heads
@@ -14,9 +15,9 @@ from jaxops.errors import ArgumentError, BoundsError, DTypeError, ShapeError, Si
 
 PROMPTS = [[7], [1, 2, 3, 4, 9], [5, 6, 8], [30, 2, 11, 4, 5, 6, 7, 8, 9]]
 FILES = {
-    "a language model": language_model,
-    "4 bits": lambda: language_model(four_bits=True),
-    "float16": lambda: language_model(half=True),
+    "a language model": lambda: language_model((0,)),
+    "4 bits": lambda: language_model((0,), four_bits=True),
+    "float16": lambda: language_model((0,), half=True),
     "sliding windows": lambda: language_model((4, 0)),
     "gpt2, TorchScript": lambda: MODELS / "gpt2.script.onnx",
     "llama, dynamo": lambda: MODELS / "llama.dynamo.onnx",
@@ -53,7 +54,7 @@ def test_rows_are_those_of_each_prompt_alone(name):
 
 @pytest.fixture(scope="module")
 def model():
-    return jaxops.onnx.load(language_model())
+    return jaxops.onnx.load(language_model((0,)))
 
 
 DRAWN = {"top_k": 20, "temperature": 2.0, "key": jax.random.key(3)}
@@ -61,13 +62,13 @@ DRAWN = {"top_k": 20, "temperature": 2.0, "key": jax.random.key(3)}
 
 def test_the_key_alone_decides(model):
     """Equal arguments give equal samples; neither other samples, nor the size of the batch changes them."""
-    found = jaxops.onnx.generate(model, PROMPTS, max_tokens=9, samples=3, **DRAWN)
-    again = jaxops.onnx.generate(model, PROMPTS, max_tokens=9, samples=3, **DRAWN)
+    found = jaxops.onnx.generate(model, PROMPTS, max_tokens=7, samples=2, **DRAWN)
+    again = jaxops.onnx.generate(model, PROMPTS, max_tokens=7, samples=2, **DRAWN)
     jax.tree.map(np.testing.assert_array_equal, found, again)
-    fewer = jaxops.onnx.generate(model, PROMPTS[:2], max_tokens=5, samples=2, **DRAWN)
-    np.testing.assert_array_equal(fewer.tokens, found.tokens[:2, :2, :5])
-    assert len({tuple(row) for row in found.tokens.reshape(-1, 9).tolist()}) == 12
-    other = jaxops.onnx.generate(model, PROMPTS, max_tokens=9, samples=3, **DRAWN | {"key": jax.random.key(4)})
+    fewer = jaxops.onnx.generate(model, PROMPTS[:2], max_tokens=5, **DRAWN)
+    np.testing.assert_array_equal(fewer.tokens, found.tokens[:2, :1, :5])
+    assert len({tuple(row) for row in found.tokens.reshape(-1, 7).tolist()}) == 8
+    other = jaxops.onnx.generate(model, PROMPTS, max_tokens=7, samples=2, **DRAWN | {"key": jax.random.key(4)})
     assert (other.tokens != found.tokens).mean() > 0.5
 
 
@@ -85,22 +86,22 @@ def test_a_prompt_with_its_own_key(model):
 
 def test_rows_end(model):
     """A row ends with a token of `stop`, which is its last; then comes padding with a logarithm of 0."""
-    free = jaxops.onnx.generate(model, PROMPTS, max_tokens=12, repetition_penalty=3.0)
-    stop = [int(free.tokens[0, 0, 3]), int(free.tokens[1, 0, 6])]
-    found = jaxops.onnx.generate(model, PROMPTS, max_tokens=12, repetition_penalty=3.0, stop=stop)
+    free = jaxops.onnx.generate(model, PROMPTS, max_tokens=7, repetition_penalty=5.0)
+    stop = [int(free.tokens[0, 0, 3]), int(free.tokens[1, 0, 5])]
+    found = jaxops.onnx.generate(model, PROMPTS, max_tokens=7, repetition_penalty=5.0, stop=stop)
     for row in range(4):
         tokens, expected = found.tokens[row, 0].tolist(), free.tokens[row, 0].tolist()
-        length = next((k + 1 for k, token in enumerate(expected) if token in stop), 12)
+        length = next((k + 1 for k, token in enumerate(expected) if token in stop), 7)
         assert found.lengths[row, 0] == length
-        assert tokens == expected[:length] + [0] * (12 - length)
+        assert tokens == expected[:length] + [0] * (7 - length)
         assert not found.log_probabilities[row, 0, length:].any()
-    assert min(found.lengths.ravel()) < 12
+    assert min(found.lengths.ravel()) < 7
 
 
 def test_repetitions(model):
     """A large penalty excludes what a row and its prompt have, by single steps of the same definition."""
     found = jaxops.onnx.generate(model, PROMPTS, max_tokens=6, repetition_penalty=5.0)
-    step = jaxops.onnx.decoder(model, length=32)
+    step = jaxops.onnx.decoder(model, length=16)
     prompt = PROMPTS[3]
     state, logits = step(model.params, step.init(), np.array([prompt]), last_only=True)
     row = list(prompt)
@@ -133,7 +134,7 @@ def test_a_stream_ends_with_its_rows(model):
 
 def test_programs_are_kept(model):
     """Other prompts, lengths and numbers take the programs that there are; a pickled model has none."""
-    loaded = jaxops.onnx.load(language_model())
+    loaded = jaxops.onnx.load(language_model((0,)))
 
     def call(prompts, count, **options):
         return jaxops.onnx.generate(loaded, prompts, max_tokens=count, **options)
@@ -214,6 +215,20 @@ WRONG = {
     "max_tokens": (ArgumentError, "`max_tokens` is 0", {"max_tokens": 0}),
     "no max_tokens": (SignatureError, "`max_tokens` is missing", {"max_tokens": None}),
     "mask": (SignatureError, "'attention_mask' is made from the prompts", {"attention_mask": np.ones((1, 1))}),
+    "stop of floats": (DTypeError, "`stop` must be integers, got float64", {"stop": [1.5]}),
+    "a text to stop at": (ShapeError, "`stop` must be 1-D", {"stop": "a", "key": jax.random.key(0)}),
+    "a huge token to stop at": (BoundsError, "`stop` has the token 1099511627776", {"stop": 2**40}),
+    "key of an integer": (ArgumentError, r"`key` is 3; it must be a random key, such as jax", {"key": 3}),
+    "key of a number": (ArgumentError, r"`key` is uint32\[\] 3; it must be a random key", {"key": np.uint32(3)}),
+    "key of a text": (ArgumentError, "`key` is 'a'; it must be a random key", {"key": "a"}),
+    "key of floats": (ArgumentError, r"`key` is float32\[2\]; it must be a random key", {"key": jnp.ones(2)}),
+    "key of three numbers": (ArgumentError, r"`key` is uint32\[3\]", {"key": jnp.zeros(3, np.uint32)}),
+    "key in a list": (ArgumentError, "`key` is a sequence of 1 array", {"key": [jax.random.key(0)]}),
+    "key that no draw needs": (ArgumentError, "`key` is 3", {"key": 3, "temperature": 0}),
+    "keys": (ShapeError, r"`key` has shape \(3,\); give one key, or one for each of 1 prompt",
+             {"key": jax.random.split(jax.random.key(0), 3)}),
+    "another argument beside a key": (ArgumentError, "`temperature` is <object",
+                                      {"temperature": object(), "key": jax.random.key(0)}),
     "unknown input": (SignatureError, "unknown input 'pixels'; the inputs are input_ids", {"pixels": 1}),
 }  # fmt: skip
 

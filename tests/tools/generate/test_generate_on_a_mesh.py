@@ -15,8 +15,8 @@ from jaxops.sharding import tensor_parallel
 
 PROMPTS = [[7], [1, 2, 3, 4, 9], [5, 6, 8], [30, 2, 11, 4, 5, 6, 7, 8, 9]]
 FILES = {
-    "a language model": language_model,
-    "float16, whose parameters are prepared": lambda: language_model(half=True),
+    "a language model": lambda: language_model((0,)),
+    "float16, whose parameters are prepared": lambda: language_model((0,), half=True),
     "llama, dynamo": lambda: MODELS / "llama.dynamo.onnx",
     "neither mask nor lengths": no_mask,
     "one weight for queries, keys and values": fused_attention,
@@ -64,8 +64,8 @@ def test_the_likeliest_tokens_without_a_current_mesh(kind):
 
 def test_rows_and_drafts():
     """Rows are inserted and taken back, and tokens drafted on a mesh, too."""
-    mesh, model = split(language_model, AxisType.Explicit)
-    alone = jaxops.onnx.load(language_model())
+    mesh, model = split(lambda: language_model((0,)), AxisType.Explicit)
+    alone = jaxops.onnx.load(language_model((0,)))
 
     def found(model):
         step = jaxops.onnx.decoder(model, length=32)

@@ -18,7 +18,7 @@ MODELS = {
     "a window in one layer": {"windows": (4, 0), "softcap": 5.0},
     "a window in each layer": {"windows": (5, 5), "sinks": True},
     "4 bits": {"windows": (4, 0), "four_bits": True},
-    "norms": {"norms": True},
+    "norms": {"windows": (0,), "norms": True},
     "float16": {"windows": (4, 0), "half": True},
 }
 

@@ -1,5 +1,7 @@
 """`step.prefill` takes a long prompt in chunks, and gives what the whole prompt at once gives."""
 
+import functools
+
 import chex
 import jax
 import numpy as np
@@ -19,9 +21,10 @@ FILES = {
 }
 
 
-def loaded(name, length=16):
+@functools.cache
+def loaded(name):
     model = jaxops.onnx.load(FILES[name]())
-    return model, jaxops.onnx.decoder(model, length=length)
+    return model, jaxops.onnx.decoder(model, length=16)
 
 
 def close(found, expected):
@@ -52,7 +55,8 @@ def test_padded_prompts(name, side):
 
 
 def test_one_program_serves_prompts_of_all_lengths():
-    model, step = loaded("lengths")
+    model = jaxops.onnx.load(FILES["lengths"]())
+    step = jaxops.onnx.decoder(model, length=16)
     for count in (1, 3, 4, 7, 11):
         step.prefill(model.params, step.init(1), PROMPTS[:1, :count], chunk=4)
     assert step._compiled._cache_size() == 1

@@ -33,10 +33,10 @@ WITH_MASK = {
     "tokens before heads, position_ids": tokens_before_heads,
     "GroupQueryAttention": group_query,
     "GroupQueryAttention, lengths given": lambda: group_query(given=True),
-    "a language model": language_model,
+    "a language model": lambda: language_model((0,)),
     "sliding windows": lambda: language_model((4, 0)),
-    "4 bits": lambda: language_model(four_bits=True),
-    "norms": lambda: language_model(norms=True),
+    "4 bits": lambda: language_model((0,), four_bits=True),
+    "norms": lambda: language_model((0,), norms=True),
 }
 WITHOUT_MASK = {
     "positions from sizes": no_mask,
@@ -123,13 +123,19 @@ def test_padded_prompts(loaded, name, side):
 @pytest.mark.parametrize("name", WAYS)
 def test_logits_of_the_last_token_alone(loaded, name):
     one = loaded(name)
-    tokens = np.array([[7, 2, 3, 1], [4, 9, 5, 6]])
-    state, every = one.run(one.step.init(2), tokens)
-    state_of_last, logits = one.run(one.step.init(2), tokens, last_only=True)
+    tokens = np.array([[7, 2, 3, 1], [4, 9, 5, 6], [1, 2, 3, 4]])
+    state, every = one.run(one.step.init(3), tokens)
+    state_of_last, logits = one.run(one.step.init(3), tokens, last_only=True)
     chex.assert_trees_all_close(state_of_last, state, rtol=0, atol=0)
-    assert logits.shape == (2, every.shape[-1])
+    assert logits.shape == (3, every.shape[-1])
     close(logits, every[:, -1])
-    chex.assert_trees_all_equal(one.run(state, tokens[:, 0], last_only=True), one.run(state, tokens[:, 0]))
+
+
+@pytest.mark.parametrize("name", ["llama, dynamo", "4 bits", "a window"])
+def test_logits_of_one_token_are_those_of_the_last(loaded, name):
+    one = loaded(name)
+    state, token = one.rows(), np.array([7, 4, 1])
+    chex.assert_trees_all_equal(one.run(state, token, last_only=True), one.run(state, token))
 
 
 @pytest.mark.parametrize("name", ["GroupQueryAttention", "llama, dynamo", "4 bits"])

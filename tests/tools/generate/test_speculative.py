@@ -1,5 +1,6 @@
 """Speculative decoding finds the tokens of the target alone, whatever the draft proposes."""
 
+import functools
 import pickle
 
 import jax
@@ -17,8 +18,9 @@ MASK = np.array([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1], [1, 0, 0, 0, 0]])
 COUNT, LENGTH = 12, 24
 
 
-def loaded(proto):
-    model = jaxops.onnx.load(proto)
+@functools.cache
+def loaded(graph, *options):
+    model = jaxops.onnx.load(graph(*options))
     return model.params, jaxops.onnx.decoder(model, length=LENGTH)
 
 
@@ -43,25 +45,37 @@ def greedy(params, step, prompts, **named):
 DRAFTS = {"itself": 0.0, "one that often agrees": 0.03, "one that never agrees": 3.0}
 
 
+@functools.cache
+def speculation(graph):
+    step = loaded(graph)[1]
+    return jaxops.onnx.speculative(step, step, ahead=3)
+
+
+@functools.cache
+def tokens_of_the_target(graph):
+    params, step = loaded(graph)
+    return greedy(params, step, PROMPTS, **{step.mask_name: MASK})
+
+
 @pytest.mark.parametrize("draft", DRAFTS)
 @pytest.mark.parametrize("graph", [group_query, tokens_before_heads])
 def test_tokens_of_the_target_alone(graph, draft):
-    params, step = loaded(graph())
-    run = jaxops.onnx.speculative(step, step, ahead=3)
+    params = loaded(graph)[0]
+    run = speculation(graph)
     found = run(params, near(params, DRAFTS[draft]), PROMPTS, count=COUNT, mask=MASK)
-    np.testing.assert_array_equal(found.tokens, greedy(params, step, PROMPTS, **{step.mask_name: MASK}))
+    np.testing.assert_array_equal(found.tokens, tokens_of_the_target(graph))
     least, most = {"itself": (4, 4), "one that often agrees": (4, 11), "one that never agrees": (7, 12)}[draft]
     assert least <= found.steps <= most
 
 
 def test_two_models_without_a_mask():
-    (params, step), (of_draft, draft) = loaded(no_mask()), loaded(in_place("M"))
+    (params, step), (of_draft, draft) = loaded(no_mask), loaded(in_place, "M")
     found = jaxops.onnx.speculative(step, draft, ahead=2)(params, of_draft, PROMPTS, count=COUNT)
     np.testing.assert_array_equal(found.tokens, greedy(params, step, PROMPTS))
 
 
 def test_it_is_compiled_once_and_pickled():
-    params, step = loaded(no_mask())
+    params, step = loaded(no_mask)
     run = jaxops.onnx.speculative(step, step)
     found = [run(params, params, prompts, count=3).tokens for prompts in (PROMPTS, PROMPTS + 1)]
     assert run._compiled._cache_size() == 1
@@ -70,7 +84,7 @@ def test_it_is_compiled_once_and_pickled():
 
 
 def test_errors():
-    params, step = loaded(no_mask())
+    params, step = loaded(no_mask)
     with pytest.raises(ArgumentError, match="speculative: `ahead` is 0"):
         jaxops.onnx.speculative(step, step, ahead=0)
     run = jaxops.onnx.speculative(step, step)
@@ -80,9 +94,9 @@ def test_errors():
         run(params, params, PROMPTS[0], count=2)
     with pytest.raises(SignatureError, match="speculative: the target takes neither a mask nor lengths"):
         run(params, params, PROMPTS, count=2, mask=MASK)
-    of_other, other = loaded(language_model())
+    of_other, other = loaded(language_model, (0,))
     with pytest.raises(ShapeError, match="speculative: the target chooses from 40 tokens, and the draft from 48"):
         jaxops.onnx.speculative(step, other)(params, of_other, PROMPTS, count=2)
-    of_sliding, sliding = loaded(language_model((4, 0)))
+    of_sliding, sliding = loaded(language_model, (4, 0))
     with pytest.raises(UnsupportedError, match="rewind: the caches have dropped tokens"):
         jaxops.onnx.speculative(sliding, sliding)(of_sliding, of_sliding, jnp.asarray(PROMPTS), count=2)

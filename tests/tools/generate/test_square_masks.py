@@ -54,7 +54,7 @@ def test_the_last_token_alone(loaded):
     params, step = loaded
     given = {"attention_mask": MASK}
     state, every = step(params, step.init(2), PROMPT, **given)
-    for chunk in (2, 16):
+    for chunk in (2, 5):
         found, last = step.prefill(params, step.init(2), PROMPT, chunk=chunk, **given)
         np.testing.assert_allclose(last, every[:, -1], rtol=0, atol=3e-5)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=3e-5), found, state)
