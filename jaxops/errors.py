@@ -341,8 +341,8 @@ def describe(value: Any) -> str:
     if _is_sequence(value):
         return f"a sequence of {amount(len(value), 'array')}"
     shape = getattr(value, "shape", None)
-    # The class np.float32 has the attributes of its instances.
-    if shape is None or not hasattr(value, "dtype") or isinstance(value, type):
+    # The class np.float32 has the attributes of its instances, and `nnx.Rngs` of flax has any attribute.
+    if not isinstance(shape, tuple) or not hasattr(value, "dtype") or isinstance(value, type):
         return repr(value)
     name = value.dtype.name
     if (

@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 
+from jaxops.errors import ArgumentError, describe
 from jaxops.model import Model
 
 try:
@@ -35,7 +36,8 @@ class Module(nnx.Module):
     a plain `nnx.Variable`, which optimizers of `nnx.Param` leave alone, where it says False. `load(path,
     trainable=lambda name: False)` freezes the whole model.
 
-    A call takes what a call of the model takes and returns the same. Raises what `Model.apply` raises.
+    A call takes what a call of the model takes and returns the same. rng: a key, such as `rngs.dropout()`. Raises what
+    `Model.apply` raises, and ArgumentError for what is not a model.
 
     >>> import jaxops.flax, jaxops.onnx, numpy as np
     >>> model = jaxops.onnx.load("notebooks/digits.onnx", trainable={"hidden.weight": False})
@@ -47,6 +49,8 @@ class Module(nnx.Module):
     """
 
     def __init__(self, model: Model) -> None:
+        if not isinstance(model, Model):
+            raise ArgumentError(f"Module: `model` is {describe(model)}; give a model, such as jaxops.onnx.load(path)")
         params, trainable = model.params, model.trainable
         self._names, self._structure = tuple(params), jax.tree.structure(model)
         self.params = nnx.data(
@@ -70,4 +74,6 @@ class Module(nnx.Module):
         self, /, *inputs: Any, rng: jax.Array | None = None, outputs: Sequence[str] | None = None, **named: Any
     ) -> Any:
         """Computes the outputs with the parameters as they are now."""
+        if isinstance(rng, nnx.Rngs):
+            raise ArgumentError("`rng` is nnx.Rngs; give a key that it makes: rng=rngs.dropout()")
         return self.model(*inputs, rng=rng, outputs=outputs, **named)

@@ -3,9 +3,19 @@
 from typing import Any
 
 import jax
-from jax.sharding import AxisType, PartitionSpec, get_abstract_mesh, use_abstract_mesh
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, get_abstract_mesh, use_abstract_mesh
 
 from jaxops.static import Tracer
+
+
+class OfDevices(dict[str, Any]):
+    """A dictionary about devices of this process. A copy by `pickle` is empty, as another process has other devices."""
+
+    def __reduce__(self) -> Any:
+        return OfDevices, ()
+
+    def __deepcopy__(self, memo: Any) -> "OfDevices":
+        return self
 
 
 def mesh_of(value: Any) -> Any:
@@ -32,21 +42,20 @@ def whole_along(axis: int, value: Any) -> Any:
         return jax.lax.with_sharding_constraint(value, PartitionSpec(*free))
 
 
-def kept_and_used(value: Any, kept: PartitionSpec, used: PartitionSpec) -> Any:
+def kept_and_used(value: Any, kept: NamedSharding, used: PartitionSpec) -> Any:
     """Returns a value that is split as in `kept`, split as in `used`; its gradient is split as in `kept`.
 
-    It stays as it is if it is not traced for a mesh with these axes.
+    It stays as it is if it is not traced for a mesh with these axes, of these sizes.
     """
     mesh = mesh_of(value)
-    names = {name for entry in kept if entry is not None for name in (entry if isinstance(entry, tuple) else (entry,))}
-    if mesh is None or not names.issubset(mesh.axis_names):
+    if mesh is None or not kept.mesh.shape.items() <= mesh.shape.items():
         return value
-    kinds = {kind for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if name in names}
+    kinds = {kind for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if name in kept.mesh.shape}
     with use_abstract_mesh(mesh):
-        if kinds == {AxisType.Explicit}:
+        if kinds == {AxisType.Explicit} and kept.spec != used:
             return jax.sharding.reshard(value, used)
         if kinds == {AxisType.Auto}:
             # The derivative of a constraint is the same constraint: the first one is for the gradient.
-            stored = jax.lax.with_sharding_constraint(value, kept)
-            return jax.lax.with_sharding_constraint(stored, used)
+            value = jax.lax.with_sharding_constraint(value, kept.spec)
+            return value if kept.spec == used else jax.lax.with_sharding_constraint(value, used)
     return value

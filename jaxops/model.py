@@ -19,6 +19,7 @@ from jaxops.graph.parameter_roles import with_whole_features
 from jaxops.graph.parameters import Choice, prepare, renamed
 from jaxops.graph.static_analysis import StaticInputs, marked_inputs
 from jaxops.memory import LIMIT
+from jaxops.meshes import OfDevices
 from jaxops.runtime.arguments import Given
 from jaxops.runtime.bounds_check import check_bounds
 from jaxops.runtime.compiled_pieces import GraphRunner
@@ -101,8 +102,9 @@ class Model(StateMethods, Inspection):
             self.graph, self._constants = adapting(self.graph, self._constants)
         self._tensors = self._constants.tensors
         self._written = {name: tensor.dtype for name, tensor in self._tensors.items()}
-        self._placements = {} if sharding is None else placements(self._tensors, self._key_paths, self.graph, sharding)
-        self._shardings = {name: placement.sharding for name, placement in self._placements.items()}
+        found = {} if sharding is None else placements(self._tensors, self._key_paths, self.graph, sharding)
+        self._placements = OfDevices(found)
+        self._shardings = OfDevices({name: placement.sharding for name, placement in found.items()})
         self._origin, self._weights = origin, Weights(self._tensors, self._shardings)
         facts = {v.name: bool(v.static) for v in formals}
         self.x64: bool = x64 if isinstance(x64, bool) else x64(self.graph, self._tensors, facts)
@@ -110,7 +112,7 @@ class Model(StateMethods, Inspection):
         if parts is not None and not isinstance(x64, bool):
             self.x64 = x64(parts.program, self._tensors, facts | parts.facts)
         runner = runner or GraphRunner(LIMIT.get())
-        runner.gathers = {n: (p.sharding.spec, p.used) for n, p in self._placements.items() if p.used is not None}
+        runner.places = OfDevices({name: (p.sharding, p.used) for name, p in found.items()})
         self._function = self._function_by(runner)
         self._expected_cuts = expected_cuts(self._function.part(), facts)
         if self.graph.bounded and not self._expected_cuts:

@@ -199,8 +199,9 @@ def _check_of(part: Any) -> _Check | None:
 
 
 def _refusal(operand: str, value: Any, expected: str, hint: str | None = None) -> ArgumentError:
-    shown = describe(value)
-    shown = shown if len(shown) <= 80 else f"{shown[:79]}…"
+    text = describe(value)
+    shown = text[:80].partition("\n")[0].rstrip()
+    shown = text if shown == text else f"{shown[:79]}…"
     return ArgumentError(message(f"`{operand}` is {shown}; it must be {expected}", hint=hint))
 
 

@@ -1,5 +1,7 @@
 """A model as a part of a flax module: its parameters learn with the module's own, and only those that should."""
 
+import copy
+import pickle
 import subprocess
 import sys
 
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 from graphs import model
 
-from jaxops.errors import ShapeError
+from jaxops.errors import ArgumentError, ShapeError
 from jaxops.onnx import load
 
 nnx = pytest.importorskip("flax.nnx", reason="flax is in the extra `test`")
@@ -106,6 +108,31 @@ def test_equal_modules_are_compiled_once():
 def test_a_wrong_input_is_named():
     with pytest.raises(ShapeError, match="x"):
         jaxops.flax.Module(load(NET))(X[0])
+
+
+def test_what_is_not_a_model_is_refused():
+    with pytest.raises(ArgumentError, match=r"Module: `model` is 'm.onnx'; give a model, such as jaxops.onnx.load"):
+        jaxops.flax.Module("m.onnx")
+
+
+def test_streams_of_keys_are_no_key():
+    net = load(NET)
+    with pytest.raises(ArgumentError, match=r"`rng` is nnx.Rngs; give a key that it makes: rng=rngs.dropout()"):
+        jaxops.flax.Module(net)(X, rng=nnx.Rngs(0))
+    with pytest.raises(ArgumentError, match=r"`rng` is Rngs.*…; it must be one random key"):
+        net(X, rng=nnx.Rngs(0))
+
+
+@pytest.mark.parametrize(
+    "copied", [nnx.clone, copy.copy, copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))]
+)
+def test_copies(copied):
+    module = jaxops.flax.Module(load(NET))
+    other = copied(module)
+    np.testing.assert_array_equal(other(X), module(X))
+    other.params = nnx.data({name: nnx.Param(2 * value[...]) for name, value in other.params.items()})
+    np.testing.assert_allclose(other(X), 2 * (X @ W + B), rtol=1e-5)
+    np.testing.assert_allclose(module(X), X @ W + B, rtol=1e-5)
 
 
 def test_without_flax():

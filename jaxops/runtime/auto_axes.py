@@ -6,6 +6,7 @@ run as if the mesh had Auto axes, and `_spec` chooses the shardings of the resul
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import jax
@@ -28,15 +29,28 @@ def under_auto_axes(run: Callable[..., _R], *arguments: Any, like: Any = None) -
         return run(*arguments)
     specs = [(x.shape, _spec_of(x)) for x in jax.tree.leaves(arguments if like is None else like) if _on_mesh(x)]
     hidden = set(mesh.explicit_axes)
-    with use_abstract_mesh(mesh.update_axis_types(dict.fromkeys(hidden, AxisType.Auto))):
+    with _with_auto_axes(mesh):
         results = run(*jax.tree.map(lambda x: _resharded(x, _without(hidden, x)), arguments))
     with use_abstract_mesh(mesh):
         return jax.tree.map(lambda y: _resharded(y, _spec(y.shape, specs)) if _on_mesh(y) else y, results)
 
 
+def auto_axes() -> AbstractContextManager[Any]:
+    """Makes the Explicit axes of the current mesh, if there are any, Auto axes inside of a `with` statement.
+
+    JAX cannot call an exported program with symbolic sizes and the types of Explicit axes.
+    """
+    mesh = get_abstract_mesh()
+    return _with_auto_axes(mesh) if mesh.explicit_axes else nullcontext()
+
+
 def any_on_mesh(values: Iterable[Any]) -> bool:
     """Returns True if one of these values is an array on a mesh."""
     return any(map(_on_mesh, values))
+
+
+def _with_auto_axes(mesh: Any) -> AbstractContextManager[Any]:
+    return use_abstract_mesh(mesh.update_axis_types(dict.fromkeys(mesh.explicit_axes, AxisType.Auto)))
 
 
 def _explicit_mesh(values: Any) -> Any:

@@ -29,9 +29,9 @@ from jaxops.runtime.auto_axes import under_auto_axes
 from jaxops.runtime.buckets import Rounded, cropped, run_rounded
 from jaxops.runtime.counted_sizes import exact, padded, run_counted, run_graph_counted, run_node_counted
 from jaxops.runtime.data_dependent_sizes import Rounding
-from jaxops.runtime.gathered_params import Gathers, gathered
 from jaxops.runtime.host_data import Data, as_argument, as_data, as_operand, leaves_of, on_host
 from jaxops.runtime.host_part import HostParts
+from jaxops.runtime.placed_params import Places, placed
 from jaxops.runtime.specialized_calls import SpecializedCalls
 from jaxops.signature import SHAPE_ONLY
 from jaxops.static import CUTTABLE, UNKNOWN, StaticValue, Tracer, tracing
@@ -56,8 +56,8 @@ class GraphRunner:
     max_bytes: the largest size of a result. precision: of matrix products, as for `jax.default_matmul_precision`; None
     for the caller's. stored: a cache of programs for other processes. buckets: name of an input's size → calls round
     the size up to a multiple of this number. cuts: node → its operator, and why a piece ended there. unserved: the
-    buckets without a program. host_parts: what NumPy computes before a program runs. gathers: the parameters that a
-    program gathers before it computes with them.
+    buckets without a program. host_parts: what NumPy computes before a program runs. places: where a rule of
+    `jaxops.sharding` put the parameters.
     """
 
     max_bytes: int
@@ -67,7 +67,7 @@ class GraphRunner:
     cuts: dict[str, str] = field(default_factory=dict)
     unserved: set[Any] = field(default_factory=set)
     host_parts: HostParts = field(default_factory=HostParts)
-    gathers: Gathers = field(default_factory=dict)
+    places: Places = field(default_factory=dict)
     _rounding: Rounding = field(default_factory=Rounding)
 
     def __post_init__(self) -> None:
@@ -80,18 +80,18 @@ class GraphRunner:
     def __reduce__(self) -> Any:
         # Compiled functions cannot be pickled, and a copy may run other graphs.
         fields = self.max_bytes, self.precision, self.stored, self.buckets, dict(self.cuts)
-        return functools.partial(GraphRunner, gathers=self.gathers), fields
+        return functools.partial(GraphRunner, places=self.places), fields
 
     @cached_property
     def compiled(self) -> Any:
         """The jitted function of (graph, first node, end, whether it may be cut, parameters, operands, key) that runs a
         piece: returns the node at which it stopped, and values by name."""
         # The function must not refer to self: in a cycle, weights would stay in memory until Python collects garbage.
-        cuts, gathers = self.cuts, self.gathers
+        cuts, places = self.cuts, self.places
 
         def piece(graph: Graph, start: int, end: int, cut: bool, params: Any, operands: Any, rng: Any) -> Any:
             with runs_here():
-                params = gathered(params, gathers)
+                params = placed(params, places)
                 if isinstance(operands, Rounded):
                     return StoppedAt(end), run_rounded(graph, params, operands, rng)
                 return under_auto_axes(_piece, cuts, graph, start, end, cut, params, operands, rng, like=operands)

@@ -30,7 +30,7 @@ from jaxops.runtime.auto_axes import any_on_mesh, under_auto_axes
 from jaxops.runtime.buckets import Range, Rounded, bucket_of, run_in_buckets
 from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.counted_sizes import run_graph_counted
-from jaxops.runtime.gathered_params import gathered
+from jaxops.runtime.placed_params import placed
 from jaxops.runtime.repeated_calls import CallCache
 from jaxops.runtime.specialized_calls import ReadsTracers
 from jaxops.runtime.x64 import in_64_bits, is_on, x64_on
@@ -222,7 +222,7 @@ def _is_traced(call: Call) -> bool:
 @_under_settings
 def _node_by_node(call: Call) -> Sequence[Any]:
     """Runs the operators one by one, as a part of the program that is traced."""
-    weights = gathered(named_arrays(call.weights), call.runner.gathers)
+    weights = placed(named_arrays(call.weights), call.runner.places)
     arguments = call.graph, unwrap(call.inputs), weights, call.rng
     with jax.disable_jit(False):  # `jit` inside of operators stays
         return call.outputs(under_auto_axes(run_graph_counted, *arguments, like=call.inputs))

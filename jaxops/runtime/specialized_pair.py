@@ -1,8 +1,8 @@
 """`model.specialize`: a pair of pure functions for a user's own program. One prepares parameters, one runs a call."""
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any, NamedTuple, NoReturn
 
 import jax
@@ -17,7 +17,7 @@ from jaxops.errors import DTypeError, ShapeError, SignatureError, UnsupportedErr
 from jaxops.graph.nodes import Tensor
 from jaxops.kernels.target import this_machine
 from jaxops.runtime.arguments import Given, InputBinder, undeferred
-from jaxops.runtime.auto_axes import under_auto_axes
+from jaxops.runtime.auto_axes import any_on_mesh, under_auto_axes
 from jaxops.runtime.parameter_values import matched
 from jaxops.runtime.x64 import in_64_bits, is_on, x64_on
 from jaxops.static import StaticValue, Tracer, tracing
@@ -58,7 +58,7 @@ class SpecializedModel:
         self._specialize, self._given, self._transformable = specialize, given, transformable
         self._given = self._functions.given  # types in place of arrays
 
-    @functools.cached_property
+    @cached_property
     def _functions(self) -> "Functions":
         return self._specialize(self._given, self._transformable)
 
@@ -111,14 +111,14 @@ def specialize(
     names = sorted(types)  # as JAX orders the leaves of a dictionary
     read, result_tree = [names[k] for k in specialized.read], jax.tree.structure(results)
     expected = Prepared(specialized.prepare.types, {name: types[name] for name in read})
-    prepare_traced, call = jax.jit(specialized.prepare), _call(specialized, transformable)
+    prepare_traced, call = jax.jit(partial(under_auto_axes, specialized.prepare)), _call(specialized, transformable)
 
     def prepare(params: Mapping[str, Any]) -> Prepared:
         with x64_on(x64):
             weights = matched(params, tensors, {})
         ordered = [weights[name] for name in names]
-        is_traced = tracing() or are_traced(ordered)
-        compute = prepare_traced if is_traced else functools.partial(specialized.prepare.cached, {})
+        is_program = tracing() or are_traced(ordered) or any_on_mesh(ordered)
+        compute = prepare_traced if is_program else partial(specialized.prepare.cached, {})
         return Prepared(tuple(_in_its_bits(x64, compute, ordered)), {name: weights[name] for name in read})
 
     def run(prepared: Prepared, /, *inputs: Any, rng: Any = None, **named: Any) -> Any:

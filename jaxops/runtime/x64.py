@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 import jax
@@ -60,15 +60,17 @@ def with_x64(fn: F) -> F:
     return cast(F, call)
 
 
-def portable(params: Mapping[str, jax.Array]) -> dict[str, Any]:
-    """Returns parameters for `copy` and `pickle`. Those of 64 bits become NumPy arrays, as JAX would cut them to 32."""
-    return {name: np.asarray(x) if _is_wide(x) else x for name, x in params.items()}
+def portable(params: Any) -> Any:
+    """Returns parameters, a pytree, for `copy` and `pickle`. Arrays of 64 bits become those of NumPy, as JAX would cut
+    them to 32.
+    """
+    return jax.tree.map(lambda x: np.asarray(x) if _is_wide(x) else x, params)
 
 
-def restored(params: Mapping[str, Any]) -> dict[str, jax.Array]:
+def restored(params: Any) -> Any:
     """Returns the parameters again that were passed to `portable`."""
     with enable_x64(True):
-        return {name: as_traced(x) if isinstance(x, np.ndarray) else x for name, x in params.items()}
+        return jax.tree.map(lambda x: as_traced(x) if isinstance(x, np.ndarray) else x, params)
 
 
 def _is_wide(x: Any) -> bool:

@@ -27,11 +27,16 @@ class Parameter(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """The place of a parameter on a mesh, and why it is there. used: how a program that gathers it first computes."""
+    """The place of a parameter on a mesh, and why it is there. gathered: its place in a program that gathers it."""
 
     sharding: NamedSharding
     reason: str
-    used: PartitionSpec | None = None
+    gathered: PartitionSpec | None = None
+
+    @property
+    def used(self) -> PartitionSpec:
+        """The place with which a program computes."""
+        return self.sharding.spec if self.gathered is None else self.gathered
 
 
 @runtime_checkable

@@ -25,6 +25,7 @@ from jaxops.graph.nodes import Tensor, Value
 from jaxops.jax_internals import jaxpr_as_fun, lowered_equation, terms
 from jaxops.ops.common.randomness import MissingKeyError
 from jaxops.progress import say
+from jaxops.runtime.auto_axes import auto_axes
 from jaxops.static import LIMITING, Undecided, is_symbolic
 from jaxops.tools.export.limits.learned import Limits
 from jaxops.tools.export.limits.solver import two_uses
@@ -142,7 +143,8 @@ def _exported(program: Callable[..., Any], platforms: Sequence[str] | None, spec
     cannot compute with one: a program computes sizes in 32 bits while x64 is off, and JAX recurses through them.
     """
     try:
-        return jax.export.export(jax.jit(program), platforms=platforms)(*specs)
+        with auto_axes():
+            return jax.export.export(jax.jit(program), platforms=platforms)(*specs)
     except (OverflowError, RecursionError) as error:
         if isinstance(error, JaxopsError):
             raise
