@@ -25,7 +25,7 @@ import jax
 from jaxops.compiler.ir import Emit, Program, plain, run
 from jaxops.compiler.partition.repeated_layers import Segment, at_once, split_at_repeated_layers
 from jaxops.compiler.partition.weight_only import split_weight_only
-from jaxops.compiler.passes.block_attention import block_attention
+from jaxops.compiler.passes.block_attention import block_attention, inlined
 from jaxops.compiler.passes.concat_in_place import concat_in_place
 from jaxops.compiler.passes.defer_elementwise import defer_elementwise
 from jaxops.compiler.passes.fold_transposes import fold_inner_transposes, fold_transposes
@@ -79,9 +79,7 @@ PASSES = (
 )
 SPLIT_WEIGHTS = Entry("split weights", split_weight_only, (), ("lift tables",), "it prepares the tables")
 SPLIT_LAYERS = Entry("split layers", split_at_repeated_layers, CPU, ("split weights",), "the rest of layers is equal")
-SEGMENT_PASSES = (
-    Entry("block attention", block_attention, (), ("split layers",), "a loop hides layers and products", False),
-)
+SEGMENT_PASSES = (Entry("block attention", block_attention, (), ("split layers",), "a loop hides layers and products"),)
 # Emit, Operation, operands, parameters → results; each rule emits the operations for the next one.
 RULES = (
     Entry("sink transposes", sink_transposes, after=("block attention",), why="transposes go into its loops"),
@@ -198,6 +196,14 @@ def specialize(closed: Any, weights: int, target: Target) -> Specialized:
 def optimized(closed: Any, target: Target) -> Callable[..., list[Any]]:
     """Returns a closed jaxpr as an optimized function of all its arguments, without a part that is prepared once."""
     function = function_of(apply((*PASSES, *SEGMENT_PASSES), Program.of(closed), target).needed(), lowering(target))
+    return lambda *arguments: function(arguments)
+
+
+def transformable(closed: Any, target: Target) -> Callable[..., list[Any]]:
+    """Returns a closed jaxpr as a function of all its arguments that JAX can transform, and whose gradient keeps no
+    scores of long attention. All else stays as it is."""
+    program = Program.of(closed, inlined)
+    function = function_of(apply(SEGMENT_PASSES, program, target), plain)
     return lambda *arguments: function(arguments)
 
 
