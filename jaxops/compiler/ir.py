@@ -97,12 +97,12 @@ class Program:
     outputs: tuple[Operand, ...]
 
     @classmethod
-    def of(cls, closed: Any, inlined: Callable[[Any], Any] = lambda _: None) -> Self:
-        """Makes a program of a closed jaxpr: an operation for each equation. Its inputs are the values 0, 1, …
+    def of(cls, program: Any, inlined: Callable[[Any], Any] = lambda _: None) -> Self:
+        """Makes a program of a jaxpr, perhaps a closed one: an operation for each equation. Its inputs are 0, 1, …
 
         inlined: equation → the jaxpr that is written out in its place, or None.
         """
-        types, operations = list(closed.in_avals), list[Operation]()
+        types, operations = [v.aval for v in getattr(program, "jaxpr", program).invars], list[Operation]()
 
         def walk(jaxpr: Any, operands: Sequence[Operand], outer: str) -> list[Operand]:
             def add(equation: Any, operands: Sequence[Operand]) -> Sequence[Operand]:
@@ -117,7 +117,7 @@ class Program:
             return interpret(jaxpr, operands, add, lambda value, _: Constant(value))
 
         inputs = tuple(range(len(types)))
-        outputs = walk(closed, inputs, "")
+        outputs = walk(program, inputs, "")
         return cls(tuple(operations), tuple(types), inputs, tuple(outputs))
 
     @cached_property

@@ -207,6 +207,26 @@ def test_einsum_and_a_branch(loops, monkeypatch):
     assert loops
 
 
+def test_layers_that_a_gradient_computes_anew(loops, monkeypatch):
+    """Each is a function that XLA does not inline, with a loop inside."""
+    layer = """t{k} = Transpose<perm = [0, 1, 3, 2]>(h{k})
+        s{k} = MatMul(h{k}, t{k})
+        p{k} = Softmax(s{k})
+        h{next} = MatMul(p{k}, h{k})"""
+    layers = " ".join(layer.format(k=k, next=k + 1) for k in range(2))
+    proto = model(f"main (float[b,4,s,8] h0) => (float[b,4,s,8] h2) {{ {layers} }}")
+    for k, node in enumerate(proto.graph.node):
+        node.name = f"/layers.{k // 4}/{node.op_type}"
+
+    def gradient(**options):
+        net = load(proto, **options)
+        return jax.jit(jax.grad(lambda q: (net.apply(net.params, q) ** 2).sum()))(Q)
+
+    expected = plainly(gradient, monkeypatch)
+    close(gradient(remat="block"), expected)
+    assert len(loops) > 1
+
+
 def test_calls_that_stay_as_they_are(loops):
     """On a mesh, JAX may split the axis over which a loop would run; other settings look at the nodes one by one."""
     loss, params = loss_of()
