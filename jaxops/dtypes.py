@@ -60,6 +60,11 @@ def accumulation_type(*dtypes: Any) -> np.dtype:
     return np.dtype(np.float64 if any(d == np.float64 for d in dtypes) else np.float32)
 
 
+def wide(x: Any) -> Any:
+    """Returns an array in the type that its sums are computed in: float32 for narrower floats."""
+    return x.astype(accumulation_type(x.dtype)) if is_float(x.dtype) else x
+
+
 def floating(**operands: Any) -> tuple[Any, ...]:
     """Floating-point operands as JAX arrays, else DTypeError; None passes."""
     arrays = tuple(None if v is None else as_traced(v) for v in operands.values())

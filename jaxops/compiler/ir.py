@@ -97,23 +97,27 @@ class Program:
     outputs: tuple[Operand, ...]
 
     @classmethod
-    def of(cls, closed: Any, inlined: str = "") -> Self:
-        """Makes a program of a closed jaxpr: an operation for each equation. Its inputs are the values 0, 1, …
+    def of(cls, program: Any, inlined: Callable[[Any], Any] = lambda _: None) -> Self:
+        """Makes a program of a jaxpr, perhaps a closed one: an operation for each equation. Its inputs are 0, 1, …
 
-        inlined: the primitive, such as "jit", whose programs are written out.
+        inlined: equation → the jaxpr that is written out in its place, or None.
         """
-        types, operations = list(closed.in_avals), list[Operation]()
+        types, operations = [v.aval for v in getattr(program, "jaxpr", program).invars], list[Operation]()
 
-        def add(equation: Any, operands: Sequence[Operand]) -> Sequence[Operand]:
-            if equation.primitive.name == inlined:
-                return interpret(equation.params["jaxpr"], operands, add, lambda value, _: Constant(value))
-            results = tuple(range(len(types), len(types) + len(equation.outvars)))
-            types.extend(v.aval for v in equation.outvars)
-            operations.append(Operation(equation, tuple(operands), results, str(equation.source_info.name_stack)))
-            return results
+        def walk(jaxpr: Any, operands: Sequence[Operand], outer: str) -> list[Operand]:
+            def add(equation: Any, operands: Sequence[Operand]) -> Sequence[Operand]:
+                scope = "/".join(filter(None, (outer, str(equation.source_info.name_stack))))
+                if (inner := inlined(equation)) is not None:
+                    return walk(inner, operands, scope)
+                results = tuple(range(len(types), len(types) + len(equation.outvars)))
+                types.extend(v.aval for v in equation.outvars)
+                operations.append(Operation(equation, tuple(operands), results, scope))
+                return results
+
+            return interpret(jaxpr, operands, add, lambda value, _: Constant(value))
 
         inputs = tuple(range(len(types)))
-        outputs = interpret(closed, inputs, add, lambda value, _: Constant(value))
+        outputs = walk(program, inputs, "")
         return cls(tuple(operations), tuple(types), inputs, tuple(outputs))
 
     @cached_property

@@ -14,7 +14,7 @@ from jax import lax
 
 from jaxops.compiler.axis_rules import independent_axes
 from jaxops.compiler.ir import Constant, Operand, Operation, Program
-from jaxops.compiler.primitives import ELEMENTWISE, PRODUCTS, jaxprs, sizes_of, symbolic_axes
+from jaxops.compiler.primitives import ELEMENTWISE, PRODUCTS, jaxprs, jit_jaxpr, sizes_of, symbolic_axes
 from jaxops.kernels.named_call import named_call, plain_jaxpr
 
 # Primitives whose parameters do not hold the size of an independent axis.
@@ -53,7 +53,7 @@ def with_one_entry(closed: Any, axis: int) -> Any:
 
     Returns None if entries mix behind the last matrix product, so that the complete result would be computed.
     """
-    program = Program.of(closed, inlined="jit")
+    program = Program.of(closed, jit_jaxpr)
     result, *others = program.outputs
     if not isinstance(result, int):
         return None
@@ -123,7 +123,7 @@ def _cut_of_call(equation: Any, axis: int) -> _Cut | None:
     assert named is not None
     if call.transforms or named.outside is not None or named.sizes is not None:  # its keywords may hold sizes
         return None
-    program = Program.of(plain_jaxpr(equation), inlined="jit")
+    program = Program.of(plain_jaxpr(equation), jit_jaxpr)
     (result,) = program.outputs
     plan = _planned(program, result, axis, ())
     operands = tuple(plan.entries.get(v) for v in program.inputs)

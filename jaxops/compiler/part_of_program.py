@@ -16,8 +16,9 @@ from jaxops.compiler.ir import reads_tracers
 from jaxops.compiler.passes.block_attention import has_long_product
 from jaxops.compiler.primitives import PROGRAM
 from jaxops.jax_internals import Primitive, ad, batching, enable_x64, jaxpr_as_fun, mlir
+from jaxops.kernels.kept_scores import TooManyScores, ends_at_scores
 from jaxops.kernels.target import backend, this_machine
-from jaxops.static import is_plainly_traced
+from jaxops.static import Tracer, is_plainly_traced
 
 
 def may_be_one_operation(arguments: Any) -> bool:
@@ -29,10 +30,32 @@ def may_be_one_operation(arguments: Any) -> bool:
     return bool(leaves) and all(map(is_plainly_traced, leaves)) and not cast(Any, jax.config).jax_disable_jit
 
 
+def keeping_few_scores(fn: Callable[..., Any], *arguments: Any) -> Any:
+    """Returns `fn(*arguments)`, of which JAX traces a transformation; its gradient keeps no scores of long attention.
+
+    If there are such scores, `fn` is traced a second time, as one operation.
+    """
+    try:
+        with ends_at_scores():
+            return fn(*arguments)
+    except TooManyScores:
+        return as_one_operation(fn, *arguments)
+
+
 def as_one_operation(fn: Callable[..., Any], *arguments: Any) -> Any:
-    """Returns `fn(*arguments)`, computed by one operation of the program that is being traced."""
-    closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*arguments)
-    leaves = jax.tree.leaves(arguments)
+    """Returns `fn(*arguments)`, computed by one operation of the program that is being traced. What is not traced is a
+    constant of it."""
+    every, tree = jax.tree.flatten(arguments)
+    traced = [k for k, x in enumerate(every) if isinstance(x, Tracer)]
+    leaves = [every[k] for k in traced]
+
+    def of_traced(*leaves: Any) -> Any:
+        values = list(every)
+        for k, value in zip(traced, leaves, strict=True):
+            values[k] = value
+        return fn(*jax.tree.unflatten(tree, values))
+
+    closed, shapes = jax.make_jaxpr(of_traced, return_shape=True)(*leaves)
     config = cast(Any, jax.config)
     settings = {"precision": config.jax_default_matmul_precision, "x64": config.jax_enable_x64}
     # A constant that JAX traces could be neither differentiated nor lowered inside of the operation.
@@ -47,8 +70,16 @@ _PROGRAM.multiple_results = True
 cast(Any, _PROGRAM).is_high = lambda *_, **__: False
 
 
+def _function(closed: Any) -> Callable[..., list[Any]]:
+    """Returns a closed jaxpr as a function that JAX can transform; its gradient keeps no scores of long attention."""
+    target = this_machine()
+    if has_long_product(closed.jaxpr, target):
+        return pipeline.transformable(closed, target)
+    return jaxpr_as_fun(closed)
+
+
 def _opened(*operands: Any, jaxpr: Any, **settings: Any) -> list[Any]:
-    return jaxpr_as_fun(jaxpr)(*operands)
+    return _function(jaxpr)(*operands)
 
 
 def _jvp(operands: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Any, **settings: Any) -> Any:
@@ -56,7 +87,7 @@ def _jvp(operands: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Any, **sett
 
     def results(*moved: Any) -> list[Any]:
         values = dict(enumerate(operands)) | dict(zip(moving, moved, strict=True))
-        return jaxpr_as_fun(jaxpr)(*values.values())
+        return _function(jaxpr)(*values.values())
 
     values, along = jax.jvp(results, [operands[k] for k in moving], [tangents[k] for k in moving])
     zeros = [ad.Zero(jax.typeof(y).to_tangent_aval()) for y in values]
@@ -64,7 +95,7 @@ def _jvp(operands: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Any, **sett
 
 
 def _mapped(operands: Sequence[Any], axes: Sequence[Any], *, jaxpr: Any, **settings: Any) -> Any:
-    results = jax.vmap(jaxpr_as_fun(jaxpr), tuple(axes))(*operands)
+    results = jax.vmap(_function(jaxpr), tuple(axes))(*operands)
     return results, [0] * len(results)
 
 
@@ -75,8 +106,9 @@ def _lowered(context: Any, *operands: Any, jaxpr: Any, precision: Any, x64: bool
         fn = jaxpr_as_fun(jaxpr)
         if alone and len(module.platforms) == 1:
             (platform,) = module.platforms
-            if platform == "cpu" or has_long_product(jaxpr.jaxpr):
-                fn = pipeline.optimized(jaxpr, replace(this_machine(specialized=True), platform=backend(platform)))
+            target = replace(this_machine(specialized=True), platform=backend(platform))
+            if platform == "cpu" or has_long_product(jaxpr.jaxpr, target):
+                fn = pipeline.optimized(jaxpr, target)
         return mlir.lower_fun(fn, multiple_results=True)(context, *operands)
 
 

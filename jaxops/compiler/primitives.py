@@ -58,6 +58,11 @@ def called_jaxpr(eqn: Any, transformable: bool = False) -> Any:
     return eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
 
 
+def jit_jaxpr(eqn: Any) -> Any:
+    """Returns the program of an equation of `jit`; None for another equation."""
+    return eqn.params["jaxpr"] if eqn.primitive.name == "jit" else None
+
+
 def xla_metadata(eqn: Any) -> dict[str, Any]:
     """Returns the metadata that `set_xla_metadata` attached to an equation."""
     return eqn.ctx.xla_metadata or {}

@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxops.compiler.part_of_program import keeping_few_scores
 from jaxops.compiler.run.specialized import ProgramCache
 from jaxops.errors import ArgumentError, JaxopsError
 from jaxops.graph.interpreter import in_sections, run_node, scope_of, unwrap
@@ -85,18 +86,33 @@ class GraphRunner:
     @cached_property
     def compiled(self) -> Any:
         """The jitted function of (graph, first node, end, whether it may be cut, parameters, operands, key) that runs a
-        piece: returns the node at which it stopped, and values by name."""
+        piece: returns the node at which it stopped, and values by name.
+
+        few_scores: whether its gradient should keep no scores of long attention.
+        """
         # The function must not refer to self: in a cycle, weights would stay in memory until Python collects garbage.
         cuts, places = self.cuts, self.places
 
-        def piece(graph: Graph, start: int, end: int, cut: bool, params: Any, operands: Any, rng: Any) -> Any:
+        def piece(
+            graph: Graph,
+            start: int,
+            end: int,
+            cut: bool,
+            params: Any,
+            operands: Any,
+            rng: Any,
+            few_scores: bool = False,
+        ) -> Any:
+            def run(params: Any, operands: Any, rng: Any) -> Any:
+                return under_auto_axes(_piece, cuts, graph, start, end, cut, params, operands, rng, like=operands)
+
             with runs_here():
                 params = placed(params, places)
                 if isinstance(operands, Rounded):
                     return StoppedAt(end), run_rounded(graph, params, operands, rng)
-                return under_auto_axes(_piece, cuts, graph, start, end, cut, params, operands, rng, like=operands)
+                return keeping_few_scores(run, params, operands, rng) if few_scores else run(params, operands, rng)
 
-        return jax.jit(piece, static_argnums=(0, 1, 2, 3))
+        return jax.jit(piece, static_argnums=(0, 1, 2, 3), static_argnames="few_scores")
 
     @cached_property
     def specialized(self) -> SpecializedCalls:

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax.sharding import get_abstract_mesh
 
-from jaxops.compiler.part_of_program import as_one_operation, may_be_one_operation
+from jaxops.compiler.part_of_program import as_one_operation, keeping_few_scores, may_be_one_operation
 from jaxops.errors import TooLargeError
 from jaxops.graph.interpreter import check_called, is_long, unwrap
 from jaxops.graph.nodes import Graph
@@ -191,13 +191,17 @@ def _as_operation(call: Call) -> Sequence[Any]:
     return as_one_operation(_inside(call, None), *call.arguments)
 
 
-def _inside(call: Call, given: Given | None) -> Callable[..., Sequence[Any]]:
-    """Returns a call as a function of its arguments, which JAX may trace."""
+def _inside(
+    call: Call, given: Given | None, way: Callable[[Call], Sequence[Any]] | None = None
+) -> Callable[..., Sequence[Any]]:
+    """Returns a call as a function of its arguments, which JAX may trace. way: in which it runs; None for the first one
+    that applies."""
 
     def inside(weights: Any, inputs: Any, rng: Any) -> Sequence[Any]:
         cache = call.cache if call.cache and call.cache.has(weights) else None
         outer = call.arguments if call.outer is None else call.outer
-        return run(replace(call, weights=weights, inputs=inputs, rng=rng, given=given, cache=cache, outer=outer))
+        inner = replace(call, weights=weights, inputs=inputs, rng=rng, given=given, cache=cache, outer=outer)
+        return (way or run)(inner)
 
     return inside
 
@@ -215,13 +219,23 @@ def _after_host(call: Call) -> Sequence[Any]:
     return run(replace(call, graph=graph, inputs=inputs, given=None))
 
 
+def _looks_at_nodes() -> bool:
+    return cast(Any, jax.config).jax_disable_jit or checks_numbers()
+
+
 def _is_traced(call: Call) -> bool:
-    return cast(Any, jax.config).jax_disable_jit or checks_numbers() or call.is_traced
+    return _looks_at_nodes() or call.is_traced
+
+
+def _may_be_differentiated(call: Call) -> bool:
+    return call.given is not None and call.is_mapped and not (call.on_mesh or is_long(call.graph) or _looks_at_nodes())
 
 
 @_under_settings
 def _node_by_node(call: Call) -> Sequence[Any]:
     """Runs the operators one by one, as a part of the program that is traced."""
+    if _may_be_differentiated(call):
+        return keeping_few_scores(_inside(call, None, _node_by_node), *call.arguments)
     weights = placed(named_arrays(call.weights), call.runner.places)
     arguments = call.graph, unwrap(call.inputs), weights, call.rng
     with jax.disable_jit(False):  # `jit` inside of operators stays
@@ -266,7 +280,8 @@ def _compiled(call: Call) -> Sequence[Any]:
     """Runs a program as `jit` compiles it."""
     weights = named_arrays(call.weights)
     try:
-        first = call.runner.compiled(*call.static, weights, call.inputs, call.rng)
+        few = _may_be_differentiated(call)
+        first = call.runner.compiled(*call.static, weights, call.inputs, call.rng, few_scores=few)
     except UNKNOWN:
         if not call.is_mapped:
             raise

@@ -21,7 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 import jaxops as jo
-from jaxops.ops.common import query_blocks, scaled_dot_product
+from jaxops.kernels import kept_scores
+from jaxops.ops.common import query_blocks
 
 HEADS, SIZE, ROUNDS = 12, 64, 12
 
@@ -64,9 +65,9 @@ def in_blocks(tokens: int) -> dict[str, float]:
     """Milliseconds of causal attention and of its gradient, in blocks and at once."""
     rng = np.random.default_rng(0)
     given = [jnp.asarray(rng.normal(size=(1, HEADS, tokens, SIZE)), jnp.float32) for _ in range(3)]
-    jobs, scaled_dot_product._LARGE_ON_CPU = {}, 0
+    jobs, kept_scores._MOST_ON_CPU = {}, 0
     for name, keys in (("blocks", 1), ("at once", 1 << 60)):
-        query_blocks._KEYS = keys
+        query_blocks.LONG = keys
         jax.clear_caches()
 
         def attend(q: Any, k: Any, v: Any) -> Any:

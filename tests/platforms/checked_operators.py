@@ -127,7 +127,9 @@ def checked():
     for name, (attend, *sizes) in ATTENTION.items():
         found[f"memory/{name}"] = (attend, *sizes), functools.partial(little_memory, 110)
         found[f"memory_of_gradient/{name}"] = (gradient(attend), *sizes), functools.partial(little_memory, 220)
-    found["memory/exported"] = (exported, FLOATS, FLOATS, FLOATS), functools.partial(little_memory, 110)
+    operands = FLOATS, FLOATS, FLOATS
+    found["memory/exported"] = (exported, *operands), functools.partial(little_memory, 110)
+    found["memory_of_gradient/exported"] = (gradient(exported), *operands), functools.partial(little_memory, 220)
     return {
         name: (lambda devices, given=given: traced(given[0], devices[0], *given[1:]), check)
         for name, (given, check) in found.items()

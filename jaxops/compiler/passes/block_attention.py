@@ -6,8 +6,9 @@ On a GPU and a TPU, where blocks save memory but were not measured, only long se
 """
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -18,7 +19,10 @@ from jax import lax
 from jaxops.compiler.axis_rules import Axis, independent_axes
 from jaxops.compiler.ir import Constant, Emit, Operand, Operation, Program, run
 from jaxops.compiler.passes import lazy_moves
-from jaxops.compiler.primitives import jaxprs
+from jaxops.compiler.primitives import jaxprs, jit_jaxpr, plain_jaxpr, xla_metadata
+from jaxops.dtypes import wide
+from jaxops.kernels.kept_scores import keeps, may_be_long
+from jaxops.kernels.matmul.dot import BFLOAT16_PRODUCT
 from jaxops.kernels.target import Target
 from jaxops.kernels.tuned import Tuned
 from jaxops.static import Sizes
@@ -27,8 +31,6 @@ from jaxops.static import Sizes
 # last-level cache are best.
 _LARGE: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 24
 _BLOCK: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 23
-# The queries and keys from which on there are blocks on other platforms.
-_LONG = 1024
 
 # The parameter that holds sizes, of which the size of the axis becomes that of a block.
 _SIZES = {"broadcast_in_dim": "shape", "dynamic_slice": "slice_sizes", "reshape": "new_sizes", "slice": "limit_indices"}
@@ -44,6 +46,7 @@ class Loop:
     program: computes one block. operands: the values that it reads from outside. cuts: for each operand, the axis along
     which it is cut; None if each block reads the complete operand. results: the values that are read outside. types:
     their types. axes: for each result, the axis along which its blocks are put together. size: that of the axis.
+    transformable: whether JAX may differentiate the loop, which then computes a block's scores anew in the gradient.
     """
 
     program: Program
@@ -55,6 +58,7 @@ class Loop:
     size: int
     step: int
     scope: str
+    transformable: bool
     name = "loop"
     effects = frozenset[Any]()
 
@@ -65,6 +69,8 @@ class Loop:
 
     def lower(self, operands: Sequence[Any], emit: Emit) -> Sequence[Any]:
         """Computes the results for these operands, some of which may be lazy."""
+        if self.transformable:
+            return self._scanned(list(map(lazy_moves.materialize, operands)))
 
         def block(k: Any, arrays: Sequence[Any]) -> list[Any]:
             # JAX moves a block back that would extend beyond the end: the last two blocks may have entries in common.
@@ -76,6 +82,53 @@ class Loop:
 
         arrays = [lax.full(type.shape, 0, type.dtype) for type in self.types]
         return lax.fori_loop(0, math.ceil(self.size / self.step), block, arrays)
+
+    def _scanned(self, operands: Sequence[Any]) -> Sequence[Any]:
+        """Computes the results with a gradient that keeps operands alone."""
+        # What every block reads gets a sum of gradients, which stays exact for 16-bit types.
+        whole = [wide(x) if axis is None else None for x, axis in zip(operands, self.cuts, strict=True)]
+        cut = [
+            None if axis is None else _stacked(x, axis, self.step) for x, axis in zip(operands, self.cuts, strict=True)
+        ]
+
+        def block(whole: Sequence[Any], cut: Sequence[Any]) -> list[Any]:
+            inputs = [
+                part if axis is not None else x.astype(kept.dtype)
+                for x, part, axis, kept in zip(whole, cut, self.cuts, operands, strict=True)
+            ]
+            return run(self.program, inputs)
+
+        has_inner = any(isinstance(operation, Loop) for operation in self.program.operations)
+        compute = block if has_inner else jax.checkpoint(block)
+        _, results = lax.scan(lambda carry, parts: (carry, compute(whole, parts)), None, cut)
+        return [_joined(y, axis, self.size) for y, axis in zip(results, self.axes, strict=True)]
+
+
+def _stacked(x: Any, axis: int, step: int) -> Any:
+    """Returns blocks of an array, one after the other. The last two have entries in common if `step` does not divide
+    the size."""
+    size = x.shape[axis]
+    even = size // step * step
+    blocks = lax.slice_in_dim(x, 0, even, axis=axis)
+    blocks = blocks.reshape(*x.shape[:axis], size // step, step, *x.shape[axis + 1 :])
+    blocks = jax.numpy.moveaxis(blocks, axis, 0)
+    return (
+        blocks
+        if even == size
+        else lax.concatenate([blocks, lax.slice_in_dim(x, size - step, size, axis=axis)[None]], 0)
+    )
+
+
+def _joined(blocks: Any, axis: int, size: int) -> Any:
+    """Returns the array of which `_stacked` makes these blocks."""
+    count, step = blocks.shape[0], blocks.shape[axis + 1]
+    even = size // step
+    x = jax.numpy.moveaxis(blocks[:even], 0, axis)
+    x = x.reshape(*x.shape[:axis], even * step, *x.shape[axis + 2 :])
+    if even == count:
+        return x
+    rest = lax.slice_in_dim(blocks[-1], step - (size - even * step), step, axis=axis)
+    return lax.concatenate([x, rest], axis)
 
 
 def _cut(x: Any, axis: int | None, start: Any, step: int) -> Any:
@@ -98,49 +151,62 @@ def block_attention(program: Program, target: Target) -> Program:
 
     A program for several GPUs or TPUs stays as it is: they may share the axis over which a loop would run.
     """
-    if target.platform == "cpu":
-        return _looped(program, _LARGE)
-    return program if target.partitioned else _looped(program, _LARGE, _LONG)
+    if target.platform != "cpu" and target.partitioned:
+        return program
+    return _looped(program, functools.partial(_is_large, target), not target.specialized)
 
 
-def has_long_product(jaxpr: Any) -> bool:
-    """Returns True if a jaxpr, or one inside of it, has a product that becomes a loop on each platform."""
+def has_long_product(jaxpr: Any, target: Target) -> bool:
+    """Returns True if a jaxpr, or one inside of it, has a product that becomes a loop on a target."""
     return any(
-        (eqn.outvars and _bytes(eqn.primitive.name, eqn.params, eqn.outvars[0].aval, _LONG) > _LARGE)
-        or any(map(has_long_product, jaxprs(eqn)))
+        (eqn.outvars and _is_large(target, eqn.primitive.name, eqn.params, eqn.outvars[0].aval))
+        or any(has_long_product(inner, target) for inner in jaxprs(eqn))
         for eqn in jaxpr.eqns
     )
 
 
-def _looped(program: Program, most: int, positions: int = 0) -> Program:
-    """Returns the program with loops for batched products of more than `most` bytes, each up to the next product.
+def inlined(eqn: Any) -> Any:
+    """Returns the jaxpr of a call whose operations this pass should see in a program that JAX may still transform: of
+    `jit`, and of a batched product in bfloat16. None for any other equation."""
+    if jit_jaxpr(eqn) is not None:
+        return None if xla_metadata(eqn).get("inlineable") == "false" else jit_jaxpr(eqn)
+    is_product = eqn.primitive.name == BFLOAT16_PRODUCT and eqn.invars[1].aval.ndim > 2
+    return plain_jaxpr(eqn) if is_product else None
 
-    positions: how many rows and columns a product must have.
-    """
+
+def _is_large(target: Target, name: str, params: Any, type: Any) -> bool:
+    """Returns True for a batched product that becomes a loop on a target, if there is another product after it."""
+    bytes_, free = _bytes(name, params, type)
+    if target.specialized:
+        return bytes_ > _LARGE and (target.platform == "cpu" or may_be_long(free))
+    return may_be_long(free) and not keeps(target.platform, type.shape)
+
+
+def _looped(program: Program, is_large: Callable[[str, Any, Any], bool], transformable: bool) -> Program:
+    """Returns the program with loops for large batched products, each up to the next product."""
     loops: dict[int, Loop | None] = {}  # the position of the last operation of a loop → the loop; of the rest → None
     for position, operation in enumerate(program.operations):
         if position in loops or not operation.results:
             continue
-        if _bytes(operation.name, operation.params, program.types[operation.results[0]], positions) > most:
+        if is_large(operation.name, operation.params, program.types[operation.results[0]]):
             regions = (_Region(program, position, axis) for axis in _axes(operation, program))
             region = next((region for region in regions if region.pays()), None)
             if region is not None:
-                loops |= dict.fromkeys(region.positions) | {region.positions[-1]: region.loop()}
+                loops |= dict.fromkeys(region.positions) | {region.positions[-1]: region.loop(transformable)}
     operations = (loops.get(position, operation) for position, operation in enumerate(program.operations))
     return program.replace(operations=[operation for operation in operations if operation is not None])
 
 
-def _bytes(name: str, params: Any, type: Any, positions: int = 0) -> int:
-    """Counts the bytes of the result of a batched product; 0 for any other operation.
-
-    type: of its first result. positions: 0 also for a product that does not have two axes as long as this.
-    """
+def _bytes(name: str, params: Any, type: Any) -> tuple[int, Sizes]:
+    """Counts the bytes of the result of a batched product, whose type this is. Returns the sizes that are not those of
+    batches, too; 0 and () for any other operation."""
     if name != "dot_general" or not params["dimension_numbers"][1][0]:
-        return 0
-    free = type.shape[len(params["dimension_numbers"][1][0]) :]
-    if positions and sum(isinstance(size, int) and size >= positions for size in free) < 2:
-        return 0
-    return type.size * type.dtype.itemsize
+        return 0, ()
+    return type.size * type.dtype.itemsize, type.shape[len(params["dimension_numbers"][1][0]) :]
+
+
+def _exceeds_block(name: str, params: Any, type: Any) -> bool:
+    return _bytes(name, params, type)[0] > _BLOCK
 
 
 def _axes(operation: Operation, program: Program) -> Iterator[int]:
@@ -161,7 +227,7 @@ class _Region:
         self._program, first = program, program.operations[start]
         type = program.types[first.results[0]]
         self._size = type.shape[axis]
-        self._step = math.ceil(self._size / math.ceil(_bytes(first.name, first.params, type) / _BLOCK))
+        self._step = math.ceil(self._size / math.ceil(_bytes(first.name, first.params, type)[0] / _BLOCK))
         self._axes: dict[Any, int] = {}  # a value computed inside → the axis along which it is cut
         self._operands: dict[
             tuple[Operand, int | None], int
@@ -230,7 +296,7 @@ class _Region:
         large = self._type(first.results[0]).size
         return all(v in last.results or self._type(v).size < large for v in self._results())
 
-    def loop(self) -> Loop:
+    def loop(self, transformable: bool) -> Loop:
         """Returns the region as a loop; with another loop inside if one entry is too large."""
         results = tuple(self._results())
         operands, cuts = zip(*self._operands, strict=True)
@@ -238,7 +304,8 @@ class _Region:
         program = Program(tuple(self._operations), tuple(self._types), inputs, outputs)
         types, axes = tuple(map(self._type, results)), tuple(self._axes[v] for v in results)
         scope = self._operations[0].scope
-        return Loop(_looped(program, _BLOCK), operands, cuts, results, types, axes, self._size, self._step, scope)
+        inner = _looped(program, _exceeds_block, transformable)
+        return Loop(inner, operands, cuts, results, types, axes, self._size, self._step, scope, transformable)
 
 
 def _agree(axes: Sequence[int | None], cuts: Sequence[int | None]) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
+from jaxops.kernels import kept_scores
 from jaxops.kernels.matmul.narrow_row import narrow_row, one_of_two
 from jaxops.kernels.matmul.vector import column_product
 from jaxops.kernels.matmul.wide_integers import integer_product
@@ -26,6 +27,8 @@ from jaxops.kernels.tuned import Tuned
 
 # JAX's names of the precisions that allow bfloat16 products.
 _BFLOAT16 = {"bfloat16", "BF16_BF16_F32"}
+# The name of the primitive for a product that may be computed in bfloat16.
+BFLOAT16_PRODUCT = "bfloat16_product"
 # The features of a processor (as Linux names them) with which bfloat16 products are faster than float32: AMX, and
 # AVX512-BF16 if it adds twice as many terms per cycle as float32. AMD's does. On another processor, whose maker was not
 # recorded, bfloat16 was slower.
@@ -250,11 +253,13 @@ def bilinear(multiply: Multiply, a: Any, b: Any, rows: Any) -> Any:
     `in_bfloat16`.
     """
     if _may_be_bfloat16(a, b, rows):
-        return _product(a, b, multiply=multiply)
-    if a.dtype == b.dtype == jnp.int8:
+        product = _product(a, b, multiply=multiply)
+    elif a.dtype == b.dtype == jnp.int8:
         return _product_of_bytes(a, b, multiply=multiply)
-    integers = integer_product(a, b, multiply)
-    return multiply(a, b) if integers is None else integers
+    elif (product := integer_product(a, b, multiply)) is None:
+        product = multiply(a, b)
+    kept_scores.check(a, b, product)
+    return product
 
 
 def _narrowed(a: Any, b: Any, multiply: Multiply) -> Any:
@@ -277,7 +282,7 @@ def _select(target: Target, a: Any, b: Any, multiply: Multiply) -> Any:
     return _narrowed if _is_fast(target) else None
 
 
-_product = NamedCall("bfloat16_product", lambda a, b, multiply: multiply(a, b), _select)
+_product = NamedCall(BFLOAT16_PRODUCT, lambda a, b, multiply: multiply(a, b), _select)
 
 
 def _in_fours_or_wide(a: Any, b: Any, multiply: Multiply) -> Any:

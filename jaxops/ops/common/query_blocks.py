@@ -13,22 +13,25 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxops.dtypes import accumulation_type, is_float
+from jaxops.dtypes import wide
+from jaxops.kernels.kept_scores import LONG
+from jaxops.static import Sizes
 
-# Scores of one block, in bytes of float32; and the number of keys from which on attention is computed in blocks.
-_BLOCK, _KEYS = 1 << 24, 1024
+# Scores of one block, in bytes of float32.
+_BLOCK = 1 << 24
 
 
 def blocks(query: Any, key: Any) -> int:
     """Returns the number of blocks for operands (B, Nq, S, H) and (B, Nkv, T, H); 1 for symbolic or small sizes."""
-    if not all(isinstance(size, int) for size in (*query.shape[:3], key.shape[2])) or key.shape[2] < _KEYS:
+    sizes = score_sizes(query, key)
+    if not all(isinstance(size, int) for size in sizes) or key.shape[2] < LONG:
         return 1
-    return max(1, min(query.shape[2], math.ceil(score_bytes(query, key) / _BLOCK)))
+    return max(1, min(query.shape[2], math.ceil(4 * math.prod(sizes) / _BLOCK)))
 
 
-def score_bytes(query: Any, key: Any) -> int:
-    """Returns the bytes of all scores in float32, for operands of known sizes."""
-    return 4 * math.prod(query.shape[:3]) * key.shape[2]
+def score_sizes(query: Any, key: Any) -> Sizes:
+    """Returns the sizes of all scores, (B, Nq, S, T)."""
+    return *query.shape[:3], key.shape[2]
 
 
 def in_blocks(
@@ -44,12 +47,12 @@ def in_blocks(
     cut = [x is not None and x.ndim > 1 and x.shape[-2] > 1 for x in by_score]
     # What every block reads gets a sum of gradients; this sum stays exact for 16-bit types, too.
     whole = (key, value, *(None if is_cut else x for x, is_cut in zip(by_score, cut, strict=True)), sink)
-    wide = tuple(map(_wide, whole))
+    summed = tuple(None if x is None else wide(x) for x in whole)
 
     @jax.checkpoint
-    def block(wide: Any, query: Any, parts: Any) -> Any:
+    def block(summed: Any, query: Any, parts: Any) -> Any:
         key, value, *rest, sink = (
-            x if kept is None else x.astype(kept.dtype) for x, kept in zip(wide, whole, strict=True)
+            x if kept is None else x.astype(kept.dtype) for x, kept in zip(summed, whole, strict=True)
         )
         rest = tuple(part if is_cut else x for part, x, is_cut in zip(parts, rest, cut, strict=True))
         return attend(query, key, value, rest, sink)
@@ -59,17 +62,13 @@ def in_blocks(
         return _rows(query, start, size), tuple(parts)
 
     stacked = jax.tree.map(lambda x: _stacked(x, steps), cut_from(0, steps * step))
-    _, found = lax.scan(lambda carry, parts: (carry, block(wide, *parts)), None, stacked)
+    _, found = lax.scan(lambda carry, parts: (carry, block(summed, *parts)), None, stacked)
     found = jnp.moveaxis(found, 0, 2)
     found = found.reshape(*found.shape[:2], steps * step, found.shape[-1])
     if steps * step < length:
-        rest = block(wide, *cut_from(steps * step, length - steps * step))
+        rest = block(summed, *cut_from(steps * step, length - steps * step))
         found = lax.concatenate([found, rest], 2)
     return found
-
-
-def _wide(x: Any) -> Any:
-    return x if x is None or not is_float(x.dtype) else x.astype(accumulation_type(x.dtype))
 
 
 def _rows(x: Any, start: int, size: int) -> Any:

@@ -13,19 +13,15 @@ import numpy as np
 from jax import lax
 
 from jaxops.dtypes import accumulation_type, canonical
+from jaxops.kernels.kept_scores import keeps
 from jaxops.kernels.matmul.dot import dot
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
 from jaxops.kernels.xla_workarounds import rounded
 from jaxops.meshes import mesh_of
 from jaxops.ops.common.elementwise import broadcast_to
-from jaxops.ops.common.query_blocks import blocks, in_blocks, score_bytes
+from jaxops.ops.common.query_blocks import blocks, in_blocks, score_sizes
 from jaxops.static import Dim, is_symbolic
-
-# Bytes of all scores in float32. On a CPU, a gradient of smaller ones takes longer in blocks, as it computes scores
-# anew: 1.0 to 1.25 times as long for 50 to 280 MB, 0.8 to 1.0 for 430 and 800 MB, where the output takes 0.4 and 0.7
-# (two cores of AMD EPYC, JAX 0.10.1, 2026-11-29, tests/benchmarks/attention.py --blocks 1024 1500 2048 2400 3000 4096).
-_LARGE_ON_CPU = 3 << 27
 
 Stage = Literal["product", "softcap", "bias", "softmax"]
 
@@ -154,9 +150,8 @@ def _of_blocks(query: Any, key: Any, value: Any, *more: Any, names: tuple[str, .
 
 def _select(target: Target, query: Any, key: Any, *more: Any, **how: Any) -> Any:
     # A pass makes loops over heads of a specialized program for a CPU, whose caches hold the keys of one head.
-    if target.platform == "cpu" and (target.specialized or score_bytes(query, key) < _LARGE_ON_CPU):
-        return None
-    return _of_blocks
+    by_head = target.platform == "cpu" and target.specialized
+    return None if by_head or keeps(target.platform, score_sizes(query, key)) else _of_blocks
 
 
 _large = NamedCall("large_attention", _plain, _select, sizes=lambda q, k, v, *_, **__: (*q.shape[:3], v.shape[3]))
