@@ -23,6 +23,7 @@ from jax.errors import (
     JAXTypeError,
     TracerArrayConversionError,
     TracerIntegerConversionError,
+    UnexpectedTracerError,
 )
 from jax.export import is_symbolic_dim
 from jax.extend.core import Primitive, get_opaque_trace_state, jaxpr_as_fun, mapped_aval, unmapped_aval
@@ -41,6 +42,7 @@ __all__ = [
     "TracerArrayConversionError",
     "TracerIntegerConversionError",
     "Undecided",
+    "UnexpectedTracerError",
     "ad",
     "batching",
     "closed_call_p",

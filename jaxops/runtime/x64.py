@@ -10,7 +10,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from jaxops.dtypes import as_traced, canonical, is_inexact, stand_in
-from jaxops.jax_internals import Primitive, batching, enable_x64, jaxpr_as_fun, mlir
+from jaxops.jax_internals import Primitive, UnexpectedTracerError, batching, enable_x64, jaxpr_as_fun, mlir
 from jaxops.kernels.custom_transpose import linear
 from jaxops.static import Tracer, tracing
 
@@ -99,7 +99,7 @@ def in_64_bits(fn: Callable[..., Any], *args: Any) -> Any:
     arrays = [values[k] for k in free], [values[k] for k in fixed]
     if not tracing():
         # At once, where sizes may depend on values; JAX refuses tracers that are merely captured.
-        with contextlib.suppress(jax.errors.UnexpectedTracerError):
+        with contextlib.suppress(UnexpectedTracerError):
             return _differentiable(of_arrays)(*arrays)
     return _with_captured(of_arrays, *arrays)
 
