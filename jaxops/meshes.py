@@ -1,5 +1,6 @@
 """Several devices, as the type of an array that is traced says: its mesh, and axes that stay whole on each device."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -47,15 +48,35 @@ def kept_and_used(value: Any, kept: NamedSharding, used: PartitionSpec) -> Any:
 
     It stays as it is if it is not traced for a mesh with these axes, of these sizes.
     """
-    mesh = mesh_of(value)
-    if mesh is None or not kept.mesh.shape.items() <= mesh.shape.items():
-        return value
-    kinds = {kind for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if name in kept.mesh.shape}
-    with use_abstract_mesh(mesh):
-        if kinds == {AxisType.Explicit} and kept.spec != used:
+    mesh, kind = _mesh_like(kept, value)
+    with use_abstract_mesh(mesh) if kind else nullcontext():
+        if kind == AxisType.Explicit and kept.spec != used:
             return jax.sharding.reshard(value, used)
-        if kinds == {AxisType.Auto}:
+        if kind == AxisType.Auto:
             # The derivative of a constraint is the same constraint: the first one is for the gradient.
             value = jax.lax.with_sharding_constraint(value, kept.spec)
             return value if kept.spec == used else jax.lax.with_sharding_constraint(value, used)
     return value
+
+
+def moved_to(kept: NamedSharding, value: Any) -> Any:
+    """Returns a result of a program on a mesh, split as in `kept`; on another mesh it stays as it is."""
+    if isinstance(value, jax.Array) and not isinstance(value, Tracer):
+        is_there = isinstance(value.sharding, NamedSharding) and value.sharding.mesh == kept.mesh
+        return jax.device_put(value, kept) if is_there else value
+    mesh, kind = _mesh_like(kept, value)
+    with use_abstract_mesh(mesh) if kind else nullcontext():
+        if kind == AxisType.Explicit:
+            return jax.sharding.reshard(value, kept.spec)
+        return jax.lax.with_sharding_constraint(value, kept.spec) if kind == AxisType.Auto else value
+
+
+def _mesh_like(kept: NamedSharding, value: Any) -> tuple[Any, AxisType | None]:
+    """Returns the mesh that a value is traced for, and the kind of its axes; None if its axes are not those of `kept`,
+    or of several kinds.
+    """
+    mesh = mesh_of(value)
+    if mesh is None or not kept.mesh.shape.items() <= mesh.shape.items():
+        return None, None
+    kinds = {kind for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if name in kept.mesh.shape}
+    return (mesh, *kinds) if len(kinds) == 1 else (None, None)

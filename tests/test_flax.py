@@ -4,6 +4,7 @@ import copy
 import pickle
 import subprocess
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -111,8 +112,9 @@ def test_a_wrong_input_is_named():
 
 
 def test_what_is_not_a_model_is_refused():
+    path: Any = "m.onnx"
     with pytest.raises(ArgumentError, match=r"Module: `model` is 'm.onnx'; give a model, such as jaxops.onnx.load"):
-        jaxops.flax.Module("m.onnx")
+        jaxops.flax.Module(path)
 
 
 def test_streams_of_keys_are_no_key():

@@ -4,6 +4,7 @@ from typing import Any
 
 from jaxops.errors import UnsupportedError
 from jaxops.graph.nodes import Graph
+from jaxops.meshes import moved_to
 from jaxops.runtime.arguments import named_outputs
 from jaxops.runtime.model_function import ModelFunction
 
@@ -16,7 +17,7 @@ class TrainingFunction(ModelFunction):
         statistics = {graph.params[name]: tensor for name, tensor in graph.statistics or ()}
         if outputs == "*":
             tensors = super()._run(weights, values, rng, outputs, *facts)
-            return tensors, {name: tensors[tensor] for name, tensor in statistics.items()}
+            return tensors, self._in_place({name: tensors[tensor] for name, tensor in statistics.items()})
         chosen = graph.output_names if outputs is None else tuple(outputs)
         names = [*chosen, *statistics.values()]
         if facts:  # a later call is like this one only if it asks for the same tensors
@@ -26,7 +27,12 @@ class TrainingFunction(ModelFunction):
         results = results if len(names) > 1 else (results,)
         count = len(chosen)
         first = results[0] if count == 1 else named_outputs(chosen)(*results[:count])
-        return first, dict(zip(statistics, results[count:], strict=True))
+        return first, self._in_place(dict(zip(statistics, results[count:], strict=True)))
+
+    def _in_place(self, statistics: dict[str, Any]) -> dict[str, Any]:
+        """Returns the statistics where a mesh has the parameters that they replace."""
+        places = self.runner.places
+        return {name: moved_to(places[name][0], x) if name in places else x for name, x in statistics.items()}
 
 
 def check_infers(caller: str, graph: Graph) -> None:

@@ -89,7 +89,7 @@ ALLOWED = {
     | {"jaxops.tools"}
     | BASE,
     "jaxops.sharding": {"jaxops.tools"},
-    "jaxops.flax": {"flax", "jax", "jaxops.model"},
+    "jaxops.flax": {"flax", "jax", "jaxops.errors", "jaxops.model"},
     "jaxops.jaxprs": {"jaxops.compiler"},
     "jaxops.model": {"jax", "numpy", "jaxops.graph", "jaxops.runtime", "jaxops.tools"} | BASE,
     # What every file format needs, and no one alone.

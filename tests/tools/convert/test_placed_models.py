@@ -92,6 +92,29 @@ def test_a_program_for_all_sizes(rule, kind):
             np.testing.assert_allclose(program.call(params, x), alone(x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_running_statistics_stay_in_place(kind):
+    weights = drawn(w=(8, 16), s=(16,), t=(16,), m=(16,)) | {"v": np.full(16, 2, np.float32)}
+    proto = model(
+        "main (float[B,8] x) => (float[B,16] y) { h = MatMul(x, w) y = BatchNormalization(h, s, t, m, v) }",
+        initializers=weights,
+    )
+    x = np.random.default_rng(1).normal(size=(4, 8)).astype(np.float32)
+    alone = load(proto, training=True)
+    expected = alone(x)[1]
+    with jax.set_mesh(jax.make_mesh((2,), ("model",), axis_types=(kind,))):
+        placed = load(proto, training=True, sharding=fsdp("model"))
+        for call in (placed.apply, jax.jit(placed.apply), lambda params, x: placed(x)):
+            found = call(placed.params, x)[1]
+            assert set(found) == {"m", "v"}
+            for name, value in found.items():
+                assert value.sharding.is_equivalent_to(placed.params[name].sharding, 1), value.sharding
+                np.testing.assert_allclose(value, expected[name], rtol=1e-4)
+        assert {row.reason for row in explain(placed.with_params(placed.params | found)).rows} == {
+            row.reason for row in explain(placed).rows
+        }
+
+
 def test_copies():
     """A copy in this process has its parameters in the same places, and one by `pickle` has them on one device."""
     x = np.ones((4, 8, 10), np.float32)
