@@ -2,7 +2,8 @@
 
 JAX lowers a program after all its transformations. So a program that is optimized then needs no derivative and no
 batching rule for its kernels. A transformation (`grad`, `vmap`) replaces the operation by the operations inside it,
-and transforms these; their named calls are then lowered one by one.
+and transforms these; their named calls are then lowered one by one. Of long attention, it transforms a loop over
+blocks, whose gradient computes scores anew.
 """
 
 from collections.abc import Callable, Sequence

@@ -13,6 +13,7 @@ LONG = 1024
 # Bytes of all scores in float32. On a CPU, a gradient of fewer takes longer in blocks, as it computes scores anew: 1.0
 # to 1.25 times as long for 50 to 280 MB, 0.8 to 1.0 for 430 and 800 MB, where the output takes 0.4 and 0.7
 # (two cores of AMD EPYC, JAX 0.10.1, 2026-11-29, tests/benchmarks/attention.py --blocks 1024 1500 2048 2400 3000 4096).
+# Elsewhere, blocks save memory; their time was not measured.
 _MOST = 1 << 24
 _MOST_ON_CPU = 3 << 27
 

@@ -112,11 +112,9 @@ def _stacked(x: Any, axis: int, step: int) -> Any:
     blocks = lax.slice_in_dim(x, 0, even, axis=axis)
     blocks = blocks.reshape(*x.shape[:axis], size // step, step, *x.shape[axis + 1 :])
     blocks = jax.numpy.moveaxis(blocks, axis, 0)
-    return (
-        blocks
-        if even == size
-        else lax.concatenate([blocks, lax.slice_in_dim(x, size - step, size, axis=axis)[None]], 0)
-    )
+    if even == size:
+        return blocks
+    return lax.concatenate([blocks, lax.slice_in_dim(x, size - step, size, axis=axis)[None]], 0)
 
 
 def _joined(blocks: Any, axis: int, size: int) -> Any:
@@ -178,7 +176,7 @@ def _is_large(target: Target, name: str, params: Any, type: Any) -> bool:
     """Returns True for a batched product that becomes a loop on a target, if there is another product after it."""
     bytes_, free = _bytes(name, params, type)
     if target.specialized:
-        return bytes_ > _LARGE and (target.platform == "cpu" or may_be_long(free))
+        return (target.platform == "cpu" or may_be_long(free)) and bytes_ > _LARGE
     return may_be_long(free) and not keeps(target.platform, type.shape)
 
 
