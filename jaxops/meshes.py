@@ -79,9 +79,7 @@ def _mesh_like(kept: NamedSharding, value: Any) -> tuple[Any, AxisType | None]:
     mesh = mesh_of(value)
     if mesh is None or not kept.mesh.shape.items() <= mesh.shape.items():
         return None, None
-    names = {
-        name for entry in kept.spec if entry is not None for name in ((entry,) if isinstance(entry, str) else entry)
-    }
-    names = names or set(mesh.axis_names)
+    split = [entry if isinstance(entry, tuple) else (entry,) for entry in kept.spec if entry is not None]
+    names = {name for entry in split for name in entry} or set(mesh.axis_names)
     kinds = {kind for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if name in names}
     return (mesh, *kinds) if len(kinds) == 1 else (None, None)
