@@ -72,11 +72,14 @@ def moved_to(kept: NamedSharding, value: Any) -> Any:
 
 
 def _mesh_like(kept: NamedSharding, value: Any) -> tuple[Any, AxisType | None]:
-    """Returns the mesh that a value is traced for, and the kind of its axes; None if its axes are not those of `kept`,
-    or of several kinds.
+    """Returns the mesh that a value is traced for, and the kind of the axes that split `kept`, or of all if none does.
+
+    None for both if the mesh does not have the axes of `kept`, or if they are of several kinds.
     """
     mesh = mesh_of(value)
     if mesh is None or not kept.mesh.shape.items() <= mesh.shape.items():
         return None, None
-    kinds = {kind for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if name in kept.mesh.shape}
+    split = [entry if isinstance(entry, tuple) else (entry,) for entry in kept.spec if entry is not None]
+    names = {name for entry in split for name in entry} or set(mesh.axis_names)
+    kinds = {kind for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if name in names}
     return (mesh, *kinds) if len(kinds) == 1 else (None, None)

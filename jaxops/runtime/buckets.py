@@ -73,9 +73,10 @@ def bucket_of(graph: Graph, inputs: Mapping[str, Any], multiples: Mapping[str, i
     for value, axis, name in _axes(graph, inputs, multiples):
         x = inputs[value.name]
         if isinstance(x, StaticValue):
+            why = "it holds strings" if value.dtype == object else value.static
             raise UnsupportedError(
                 f"buckets: '{name}' is a size of input '{value.name}', which must be known while tracing\n"
-                f"  needed  {value.static}\n"
+                f"  needed  {why}\n"
                 f"  hint    load the model without buckets for '{name}'"
             )
         sizes.setdefault(name, []).append((value.name, x.shape[axis]))

@@ -335,6 +335,13 @@ def test_a_static_input_of_such_a_size():
         loaded(np.ones((2, 3), np.float32), np.int64([3, 2]))
 
 
+def test_strings_of_such_a_size():
+    proto = model("main (string[N] s) => (string[N] y) { y = StringConcat(s, s) }", opset=20)
+    words = np.array(["a", "b", "c"], object)
+    with pytest.raises(UnsupportedError, match=r"'N' is a size of input 's', which must be known(.|\n)*holds strings"):
+        load(proto, buckets={"N": 4})(words)
+
+
 def test_a_wrong_size_is_caught(monkeypatch):
     """A program that takes what is behind for elements does not pass these tests."""
     monkeypatch.setattr("jaxops.compiler.padded.values.Padded.masked", lambda x, *_: x.array)

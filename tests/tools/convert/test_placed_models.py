@@ -115,6 +115,17 @@ def test_running_statistics_stay_in_place(kind):
         }
 
 
+def test_axes_of_two_kinds():
+    """The axis that splits a parameter counts."""
+    x = np.random.default_rng(1).normal(size=(4, 8, 10)).astype(np.float32)
+    kinds = AxisType.Auto, AxisType.Explicit
+    with jax.set_mesh(jax.make_mesh((2, 1), ("model", "other"), axis_types=kinds)):
+        placed = load(FILTERS, sharding=fsdp("model"))
+        program = jax.jit(placed.apply).lower(placed.params, x).compile()
+        np.testing.assert_allclose(program(placed.params, x), load(FILTERS)(x), rtol=1e-4, atol=1e-5)
+    assert "all-gather" in str(program.as_text())
+
+
 def test_copies():
     """A copy in this process has its parameters in the same places, and one by `pickle` has them on one device."""
     x = np.ones((4, 8, 10), np.float32)
