@@ -12,6 +12,7 @@ from language_models import language_model
 
 import jaxops.onnx
 from jaxops.errors import ArgumentError, BoundsError, DTypeError, ShapeError, SignatureError, UnsupportedError
+from jaxops.tools.generate.prompts import check_vocabulary
 
 PROMPTS = [[7], [1, 2, 3, 4, 9], [5, 6, 8], [30, 2, 11, 4, 5, 6, 7, 8, 9]]
 FILES = {
@@ -239,3 +240,10 @@ def test_errors(model, name):
     given = {"prompts": [[1, 2]], "max_tokens": 3} | options
     with pytest.raises(kind, match=f"generate: {text}"):
         jaxops.onnx.generate(model, **given)
+
+
+@pytest.mark.parametrize("token", [-1, 2**31])
+def test_tokens_of_an_unknown_vocabulary(token):
+    check_vocabulary("prompt 0", [2**31 - 1], None)
+    with pytest.raises(BoundsError, match=f"prompt 0 has the token {token}, but tokens are 0 to 2147483647"):
+        check_vocabulary("prompt 0", [0, token], None)
