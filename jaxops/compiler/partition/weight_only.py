@@ -14,7 +14,7 @@ from jaxops.kernels.tuned import Tuned
 # prepared values, as a multiple of the size of all parameters. What is beyond it counts as grown.
 _MOST_BYTES = 1.5
 # A smaller value is prepared anyway, such as a table of relative positions that is computed from a few numbers.
-_SMALL: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 20
+_SMALL: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 1 << 20
 # Dequantized 4-bit weights are eight times as large. All values that grow beyond `_MOST_BYTES` together may take this
 # part of `Target.max_bytes`. Calls are then much faster, and the memory is what each call would need anyway.
 _GROWN = 1 / 4
@@ -22,7 +22,7 @@ _GROWN = 1 / 4
 _FREE = IN_ORDER | {"optimization_barrier", "stored"}
 # A slice of at most this many bytes is cheaper in each call than as a prepared value, which is one more argument of
 # each call: ConvNeXt's depthwise filters have 49 rows each, which were 882 values.
-_ROW: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 14
+_ROW: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 1 << 14
 
 
 class Split(NamedTuple):

@@ -29,7 +29,7 @@ from jaxops.static import Sizes
 
 # Bytes. Scores of 15 MB take as long in blocks as at once, scores of 33 MB half as long. Blocks of a quarter of the
 # last-level cache are best.
-_LARGE: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 24
+_LARGE: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 1 << 24
 _BLOCK: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 23
 
 # The parameter that holds sizes, of which the size of the axis becomes that of a block.

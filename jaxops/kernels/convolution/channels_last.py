@@ -34,13 +34,13 @@ from jaxops.static import Sizes
 _MANY_CHANNELS = 64
 # Without AMX, columns of bfloat16 are faster if there are at least this many times as many filters as rows: so with 512
 # channels at 7×7 (3×3, stride 2), but not with 256 at 14×14, 128 at 28×28, or 5×5, 128 at 14×14.
-_FEWER_ROWS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 4
+_FEWER_ROWS: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 4
 # For at most this many filters, and (filters × taps) per channel of the data, one product with all taps of the filters
 # (`few_last`) is the fastest: XLA's convolution takes as long as for 16 filters. With 9×9 and 32→3 hardly anything is
 # gained, and memory is needed for 243 results of each position. Each tap is a slice in the program, so their number is
 # limited, too.
-_FEW_FILTERS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 6
-_RESULTS_BY_CHANNEL: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 4
+_FEW_FILTERS: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 6
+_RESULTS_BY_CHANNEL: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 4
 _MOST_PLACES = 2 * MOST_TERMS
 # For at most this many channels (images, sound) and overlapping windows, a sum over taps and channels is the fastest:
 # for windows up to 5×5. With 8 channels or 7×7 taps XLA's convolution is faster.

@@ -22,11 +22,11 @@ from jaxops.shapes.nn.windows import Windows
 # as a float32 convolution, from 16 channels and 49 rows on.
 _MANY_ROWS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 100
 _FEW_MULTIPLICATIONS: Annotated[float, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 30e6
-_FEW_BESIDE_BFLOAT16: Annotated[float, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 8e6
+_FEW_BESIDE_BFLOAT16: Annotated[float, Tuned("not recorded", "before 2026-11-29")] = 8e6
 # If data and result of an image have at least this many times as many elements as the weights, a product for each image
 # is faster. For one product, XLA transposes the images of a batch, and again for each of both gradients. So 64↔256 at
 # 56×56, 128↔512 at 28×28 and 112↔672 at 14×14 are faster, but not 256↔1024 at 14×14 and 160↔960 at 7×7.
-_LARGE_IMAGES: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 2
+_LARGE_IMAGES: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 2
 # `row_product` is used for at most this many weights: it takes a little longer than XLA's loop, for more weights twice
 # as long, but compiles faster.
 _FEW_WEIGHTS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 18

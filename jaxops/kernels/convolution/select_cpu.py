@@ -16,11 +16,11 @@ from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Sizes
 
 # With at least this many channels per group, XLA's own grouped convolution is the fastest, unless it is pointwise.
-_WIDE_GROUP: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 16
+_WIDE_GROUP: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 16
 # With at most this many channels per group, `by_member` is the fastest, if the number of groups is a multiple of a
 # vector of AVX-512. Otherwise `as_sum` (240 channels in 60 groups) or `columns_by_group` (152 in 19) is as fast or
 # faster.
-_NARROW_GROUP: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 8
+_NARROW_GROUP: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 8
 _VECTOR = 16
 
 

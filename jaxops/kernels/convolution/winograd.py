@@ -24,20 +24,20 @@ from jaxops.kernels.tuned import Tuned
 from jaxops.shapes.nn.windows import Windows
 
 # Multiplications of the plain form. With fewer, the gain is not worth the compile time.
-_FEWEST: Annotated[float, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 40e6
+_FEWEST: Annotated[float, Tuned("not recorded", "before 2026-11-29")] = 40e6
 _FEWEST_IN_FEW_PARTS: Annotated[float, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 100e6
 # The same limit for bfloat16 products, which gain more.
-_FEWEST_IN_BFLOAT16: Annotated[float, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 25e6
+_FEWEST_IN_BFLOAT16: Annotated[float, Tuned("not recorded", "before 2026-11-29")] = 25e6
 # XLA of JAX 0.10, which does not divide batches, cuts such a product into four to eight parts of different sizes.
 _MOST_CORES = 4
 # The largest number of products that are in memory at a time, per channel of the data and in all. With more, memory
 # accesses cost what is gained: 64 channels at 56×56 and a batch of eight (9.6 million) are slower, 256 channels (4.8
 # million) faster. The transformed data, twice as large as the data, has the same limit: 64→8 at 128×128 and a batch of
 # four. A loop over strips of rows, whose products fit into the cache, gains nothing.
-_MOST_BY_CHANNEL: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 40_000
-_MOST: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 6_000_000
+_MOST_BY_CHANNEL: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 40_000
+_MOST: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 6_000_000
 # For fewer filters, XLA's own convolution takes as long as for this many.
-_FILTERS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 16
+_FILTERS: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 16
 
 
 def pays(target: Target, x: jax.Array, w: jax.Array, windows: Windows, narrow: bool) -> bool:

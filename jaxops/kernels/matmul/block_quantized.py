@@ -27,7 +27,7 @@ from jaxops.kernels.unpack import at_positions, unpacked
 
 # The number of weights in a panel, and in the smallest matrix for which a loop pays.
 _PANEL: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 20
-_FEWEST: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 16
+_FEWEST: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 1 << 16
 # Sums pay for at most `_FEW_ROWS` rows. A sum has 4 to 15 terms: XLA fuses an operand into at most 15 readers, and
 # fewer terms are longer.
 _FEW_ROWS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 2

@@ -36,12 +36,12 @@ _AMX = {"amx_bf16"}
 _FAST = _AMX, {"avx512_bf16", "AuthenticAMD"}
 # With at least this many rows (the vocabulary of a language model, say), weights (N, K) stay as they are: the file has
 # this table for the embedding, so no second one is made. In JAX 0.11 both are as fast; for 0.10 see `_in_panels`.
-_MANY_WORDS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 40_000
+_MANY_WORDS: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 40_000
 # Fewer rows are multiplied in float32: for one row, the time is that of reading the matrix, and in bfloat16 it is
 # longer.
-_FEW_ROWS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 8
+_FEW_ROWS: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 8
 # See `_reads_rows`.
-_TURNED_ROWS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 100
+_TURNED_ROWS: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 100
 # Up to so many rows, weights go first (see `_goes_first`). XLA:CPU multiplies tiles of 16 rows, so prepared weights go
 # first only if the rows are few or fill the last tile.
 _MOST_OF_SECOND: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 64
@@ -49,12 +49,12 @@ _FEW_OF_SECOND: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 8
 _TILE = 16
 _FEWEST_WEIGHTS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 18
 # There are at least this many times as many columns as rows.
-_WIDE: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 4
+_WIDE: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 4
 # Weights of more bytes are packed slowly; the bytes of a panel of them, and for how many rows there are panels.
-_LARGE: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 32 << 20
-_PANEL: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 4 << 20
-_MOST_PANEL_ROWS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 95
-_FEWEST_OF_COLUMNS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 49
+_LARGE: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 32 << 20
+_PANEL: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 4 << 20
+_MOST_PANEL_ROWS: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 95
+_FEWEST_OF_COLUMNS: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 49
 
 
 def in_bfloat16(target: Target, a: Any, b: Any, rows: Any) -> bool:

@@ -17,7 +17,7 @@ from jaxops.kernels.target import Target
 from jaxops.kernels.tuned import Tuned
 
 # The number of weights in a panel, 128 KiB in float32, and its smallest number of rows.
-_PANEL: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 15
+_PANEL: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 1 << 15
 _FEWEST_ROWS = 8
 
 

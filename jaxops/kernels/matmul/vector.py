@@ -19,7 +19,7 @@ from jaxops.kernels.tuned import Tuned
 # Up to this many weights, a convolution is used; for more, two rows, although repeating the row needs a small loop.
 _MOST_WEIGHTS: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 16
 # A larger matrix times a column stays XLA's loop; for a smaller one, such as 512×16, both are as fast.
-_MOST_OF_A_SUM: Annotated[int, Tuned("AMD EPYC (Zen 4)", "2026-11-29")] = 1 << 14
+_MOST_OF_A_SUM: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 1 << 14
 # XLA sums more parts in two loops.
 _MOST_PARTS = 32
 
