@@ -280,8 +280,9 @@ def _compiled(call: Call) -> Sequence[Any]:
     """Runs a program as `jit` compiles it."""
     weights = named_arrays(call.weights)
     try:
-        few = _may_be_differentiated(call)
-        first = call.runner.compiled(*call.static, weights, call.inputs, call.rng, few_scores=few)
+        # Left out where it is False, as in specialized calls, whose trace then serves this one, too.
+        few = {"few_scores": True} if _may_be_differentiated(call) else {}
+        first = call.runner.compiled(*call.static, weights, call.inputs, call.rng, **few)
     except UNKNOWN:
         if not call.is_mapped:
             raise
