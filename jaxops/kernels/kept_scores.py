@@ -1,4 +1,4 @@
-"""How many scores of attention a gradient keeps. It computes more of them anew, block by block."""
+"""The number of attention scores that a gradient keeps. More of them are computed anew, block by block."""
 
 import contextlib
 import math

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import thresholds
+from examples import machine
 from graphs import build, info, node, tensor
 from onnx import save
 from thresholds import differing, replaced, tuned, variants
@@ -55,3 +56,11 @@ def test_a_run_measures_what_differs(path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "_TURNED_ROWS = 50" in printed
     assert "changed no program: none" in printed
+
+
+def test_a_table_names_the_processor(tmp_path):
+    description = tmp_path / "cpuinfo"
+    description.write_text("processor : 0\nmodel name : A Processor 7\nflags : fpu avx2 amx_bf16 avx512_vnni\n")
+    assert machine(description).startswith("A Processor 7, ")
+    assert "(avx2 avx512_vnni amx_bf16), JAX " in machine(description)
+    assert machine(tmp_path / "none").startswith("a processor, ")

@@ -39,26 +39,26 @@ NARROW = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
 
 def tuned():
     """The full name of each tuned constant → its value and its mark."""
-    found = {}
+    marks = {}
     for module in pkgutil.walk_packages(jaxops.__path__, "jaxops."):
         if ".kernels." in module.name or ".compiler." in module.name:
             room = importlib.import_module(module.name)
             for name, kind in getattr(room, "__annotations__", {}).items():
                 for mark in typing.get_args(kind):
                     if isinstance(mark, Tuned):
-                        found[f"{module.name}.{name}"] = getattr(room, name), mark
-    return found
+                        marks[f"{module.name}.{name}"] = getattr(room, name), mark
+    return marks
 
 
 def variants(names):
-    """What is measured → how it is set: each constant halved and doubled."""
-    values, made = tuned(), {}
+    """Each constant halved and doubled: its name and value → the context in which it has this value."""
+    values, settings = tuned(), {}
     for name in names:
         value = values[name][0]
         for factor in FACTORS:
             changed = type(value)(value * factor)
-            made[f"{name} = {changed:g}"] = functools.partial(replaced, name, changed)
-    return made
+            settings[f"{name} = {changed:g}"] = functools.partial(replaced, name, changed)
+    return settings
 
 
 @contextlib.contextmanager
@@ -75,16 +75,16 @@ def text(path, inputs):
     return jax.jit(run).lower(jax.eval_shape(prepare, model.params), inputs).as_text()
 
 
-def differing(path, inputs, made):
+def differing(path, inputs, settings):
     """The variants with which the program of a model is another one."""
     with fresh():
         plain = text(path, inputs)
-    found = {}
-    for name, variant in made.items():
+    changed = {}
+    for name, variant in settings.items():
         with variant():
             if text(path, inputs) != plain:
-                found[name] = variant
-    return found
+                changed[name] = variant
+    return changed
 
 
 def products(folder):

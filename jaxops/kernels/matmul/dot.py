@@ -35,7 +35,7 @@ BFLOAT16_PRODUCT = "bfloat16_product"
 _AMX = {"amx_bf16"}
 _FAST = _AMX, {"avx512_bf16", "AuthenticAMD"}
 # With at least this many rows (the vocabulary of a language model, say), weights (N, K) stay as they are: the file has
-# this table for the embedding, so no second one is made. In JAX 0.11 both are as fast; for 0.10 see `_in_panels`.
+# this table for the embedding, so no second one is made. For up to `_MOST_OF_SECOND` rows they go first.
 _MANY_WORDS: Annotated[int, Tuned("not recorded", "before 2026-11-29")] = 40_000
 # Fewer rows are multiplied in float32: for one row, the time is that of reading the matrix, and in bfloat16 it is
 # longer.
