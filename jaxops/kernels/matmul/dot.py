@@ -18,7 +18,7 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
 from jaxops.kernels import kept_scores
-from jaxops.kernels.matmul.narrow_row import narrow_row, one_of_two
+from jaxops.kernels.matmul.narrow_product import narrow_product, one_of_two
 from jaxops.kernels.matmul.vector import column_product
 from jaxops.kernels.matmul.wide_integers import integer_product
 from jaxops.kernels.named_call import NamedCall
@@ -100,16 +100,17 @@ def dot(a: Any, b: Any, dimensions: Any, dtype: Any) -> Any:
     if len(rest) > 1 and _is_row(rows) and b.ndim == 2 and len(over_a) == 1:
         columns = dot(lax.reshape(a, (1, a.size)), b, (((1,), dimensions[0][1]), ((), ())), dtype)
         return lax.reshape(columns, (*rest, columns.shape[1]))
-    if _is_row(rows) and b.ndim == 2 and not batch and len(over_a) == 1 and a.dtype == b.dtype and _is_narrow(b.dtype):
-        return narrow_row(a, b, dimensions, np.dtype(dtype))
+    if b.ndim == 2 and not batch and len(over_a) == 1 and _is_narrow(a, b, rows):
+        return narrow_product(jnp.moveaxis(a, over_a[0], -1), b, dimensions[0][1][0], np.dtype(dtype))
     multiply = Multiply(
         lax.dot_general, (("dimension_numbers", dimensions), ("preferred_element_type", np.dtype(dtype)))
     )
     return bilinear(multiply, a, b, rows)
 
 
-def _is_narrow(dtype: Any) -> bool:
-    return dtype in (jnp.bfloat16, jnp.float16)
+def _is_narrow(a: Any, b: Any, rows: Any) -> bool:
+    """Returns True if XLA:CPU may convert `b` to float32 for this product."""
+    return a.dtype == b.dtype and (b.dtype == jnp.float16 or (b.dtype == jnp.bfloat16 and _is_row(rows)))
 
 
 def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any]) -> Any:
@@ -133,7 +134,9 @@ def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any])
     if first:
         turns = over == 0
     else:
-        turns = target.prepared and (_reads_columns(target, b, rows) if over == 0 else _reads_rows(b, rows))
+        # As (N, K), bfloat16 and int8 weights need not be packed at each call. float16: see `narrow_product`.
+        reads_columns = b.dtype in (jnp.bfloat16, jnp.int8)
+        turns = target.prepared and (reads_columns if over == 0 else _reads_rows(b, rows))
     over = 1 - over if turns else over
     # For one row, XLA converts all bfloat16 weights to float32; for two rows it does not.
     in_two = b.dtype == jnp.bfloat16 and _is_row(rows)
@@ -190,13 +193,6 @@ def _weights_first(a: Any, b: Any, over_a: Sequence[int], options: Mapping[str, 
     y = lax.dot_general(b, rows, (((1,), (over,)), ((), ())), **options)
     # Without the barrier, XLA would swap the operands.
     return lax.reshape(lax.transpose(lax.optimization_barrier(y), (1, 0)), (*rest, b.shape[0]))
-
-
-def _reads_columns(target: Target, b: Any, rows: int) -> bool:
-    """Returns True if a CPU multiplies faster with weights (K, N) that are prepared as (N, K)."""
-    # As (N, K), bfloat16 and int8 weights need not be packed at each call. One row of float16: see `narrow_row`; more
-    # rows take up to twice as long.
-    return b.dtype in (jnp.bfloat16, jnp.int8) or (target.packs_whole and b.dtype == jnp.float16 and _is_row(rows))
 
 
 def _reads_rows(b: Any, rows: int) -> bool:

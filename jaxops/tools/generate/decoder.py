@@ -68,7 +68,7 @@ class Decoder(Report):
 
     @functools.cached_property
     def _compiled(self) -> Any:
-        return jax.jit(self._run, static_argnums=0)
+        return jax.jit(self._run, static_argnums=(0, 1))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_compiled"}
@@ -216,11 +216,11 @@ class Decoder(Report):
         enters = self.x64 and not is_on()
         with x64_on(enters):
             batched, inputs = self._arrived(state, as_traced(tokens), named)
-        run = functools.partial(self._compiled, bool(last_only))
+        run = functools.partial(self._compiled, bool(last_only), bool(last_only) or np.ndim(tokens) == 1)
         run = functools.partial(in_64_bits, run) if enters else run
         with progress(f"compiling the decoder of {self._model.graph.name or 'a model'}", begun=False):
             state, logits = under_auto_axes(run, params, state, batched, inputs)
-        return state, logits[:, 0] if (last_only or np.ndim(tokens) == 1) and logits.ndim > 2 else logits
+        return state, logits
 
     def prefill(
         self, params: Params, state: DecoderState, tokens: Any, /, *, chunk: int = 256, **named: Any
@@ -244,7 +244,7 @@ class Decoder(Report):
         mask_name = self.mask_name or ""
         with x64_on(self.x64 and not is_on()):
             batched, inputs = self._arrived(state, as_traced(tokens), named)
-            last = self.length if isinstance(state.position, Tracer) else int(np.max(state.position, initial=0))
+            last = self.length if isinstance(state.position, Tracer) else int(np.asarray(state.position).max(initial=0))
             of_tokens = {name: inputs.pop(name) for name in self.of_batch.of_tokens & inputs.keys()}
             pads = bool(mask_name) and self._has_rows and last + chunk <= self.length
             *chunks, end = chunks_of(batched, inputs.pop(mask_name, None), of_tokens, chunk, pads)
@@ -266,7 +266,7 @@ class Decoder(Report):
         batched = rows_of(tokens, self._tokens, self.length)
         check_batch(self.caches, state.caches, (self._tokens.shape or (None,))[0], tokens)
         if not self.endless and not isinstance(state.position, Tracer):
-            last = int(np.max(state.position, initial=0)) + batched.shape[1]
+            last = int(np.asarray(state.position).max(initial=0)) + batched.shape[1]
             if last > self.length:
                 raise ShapeError(f"{last} tokens are more than the length {self.length} of the decoder")
         formals = {v.name: v for v in (*self._others, *([self._mask] if self._mask else []))}
@@ -309,11 +309,13 @@ class Decoder(Report):
         """
         return self._mask.name if self._mask is not None else "attention_mask" if self._rows.counts_lengths else None
 
-    def _run(self, last_only: bool, params: Any, *arguments: Any) -> tuple[DecoderState, jax.Array]:
-        step = functools.partial(self._step, last_only)
-        return (
-            run_prepared(step, params, *arguments) if isinstance(params, PreparedParams) else step(params, *arguments)
+    def _run(self, last_only: bool, of_one: bool, params: Any, *arguments: Any) -> tuple[DecoderState, jax.Array]:
+        """Runs a step. of_one: whether the logits are those of one token, (B, V)."""
+        run = functools.partial(self._step, last_only)
+        state, logits = (
+            run_prepared(run, params, *arguments) if isinstance(params, PreparedParams) else run(params, *arguments)
         )
+        return state, logits[:, 0] if of_one and logits.ndim > 2 else logits
 
     def _step(
         self, last_only: bool, params: Any, state: DecoderState, tokens: jax.Array, named: Mapping[str, Any]

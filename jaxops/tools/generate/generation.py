@@ -116,30 +116,33 @@ def _parts(started: Started, asked: Search, prompts: Sequence[np.ndarray], size:
     """Yields the results in parts of `size` tokens, until all rows have ended."""
     loop, sampling, most = started.loop, asked.sampling, int(max(asked.limits))
     limits = np.repeat(asked.limits, asked.samples)
-    request = Request(asked.keys, jnp.asarray(limits), jnp.asarray(asked.stop), jnp.int32(asked.pad), asked.numbers)
+    request = Request(asked.keys, limits, asked.stop, np.int32(asked.pad), asked.numbers)
     seen = _tokens_of(prompts, asked.samples, started.logits.shape[-1] if sampling.penalizes else 0)
     written = loop.first(sampling, program_width(most), request, started.logits, seen)
     state, start = started.state, 0
     for end in (*range(size, most, size), most):
-        state, written = loop.more(sampling, started.params, started.named, request, jnp.int32(end), state, written)
-        yield under_auto_axes(functools.partial(_part, (len(prompts), asked.samples), start, end), written, like=())
+        state, written = loop.more(sampling, started.params, started.named, request, np.int32(end), state, written)
+        part = functools.partial(_part, (len(prompts), asked.samples), end - start)
+        yield under_auto_axes(part, np.int32(start), written, like=())
         if end < most and bool(written.ended.all()):
             return
         start = end
 
 
-def _part(rows: tuple[int, int], start: int, end: int, written: Written) -> Generated:
-    """Returns the columns from `start` to `end`. rows: the numbers of prompts and of samples."""
-    lengths = jnp.clip(written.lengths - start, 0, end - start)
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _part(rows: tuple[int, int], size: int, start: Any, written: Written) -> Generated:
+    """Returns `size` columns from `start` on. rows: the numbers of prompts and of samples."""
+    lengths = jnp.clip(written.lengths - start, 0, size)
     tokens, log_probabilities = (
-        x[:, start:end].reshape(*rows, -1) for x in (written.tokens, written.log_probabilities)
+        jax.lax.dynamic_slice_in_dim(x, start, size, 1).reshape(*rows, size)
+        for x in (written.tokens, written.log_probabilities)
     )
     return Generated(tokens, lengths.reshape(rows), log_probabilities)
 
 
-def _tokens_of(prompts: Sequence[np.ndarray], samples: int, size: int) -> jax.Array:
+def _tokens_of(prompts: Sequence[np.ndarray], samples: int, size: int) -> np.ndarray:
     """Returns True for the tokens of each prompt, (B · samples, V). size: V; 0 if they are not needed."""
     seen = np.zeros((len(prompts), size), bool)
     for row, prompt in enumerate(prompts):
         seen[row, prompt if size else []] = True
-    return jnp.asarray(np.repeat(seen, samples, axis=0))
+    return np.repeat(seen, samples, axis=0)

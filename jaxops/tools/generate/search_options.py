@@ -69,7 +69,7 @@ def search(options: Options, defaults: Defaults, counts: Sequence[int], vocabula
         )
     given = ints("stop", options.stop, single=True)
     check_vocabulary("`stop`", given, vocabulary)
-    numbers = Numbers(*(jnp.float32(x) for x in (temperature, top_p, min_p, penalty)))
+    numbers = Numbers(*(np.float32(x) for x in (temperature, top_p, min_p, penalty)))
     draws = options.key is not None and not likeliest
     return Search(
         Sampling(draws, top_k if draws else 0, draws and 0 < top_p < 1, penalty != 1),

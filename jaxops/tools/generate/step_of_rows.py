@@ -212,9 +212,9 @@ class StepOfRows:
         past = self.length - count
         with jax.ensure_compile_time_eval():
             mask = () if self.mask is None else (self.mask,)
-            last_tokens = Tokens(batch, count, jnp.int32(past), self.length, jnp.int32(self.length))
+            last_tokens = Tokens(batch, count, np.int32(past), self.length, np.int32(self.length))
             filled = {v.name: filled_input(v, last_tokens) for v in self.others if is_filled(v)}
-            filled |= {v.name: jnp.ones((batch, self.length), dtype_of(v)) for v in mask}
+            filled |= {v.name: np.ones((batch, self.length), dtype_of(v)) for v in mask}
         specs = {self.tokens.name: jax.ShapeDtypeStruct((batch, count), dtype_of(self.tokens))}
         for cache in self.caches:
             sizes = cache.with_tokens(shapes[cache.past.name], self.length if cache.in_place else past)

@@ -1,10 +1,11 @@
 """Finds tables that a program reads beyond their end, such as tables of positions."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxops.compiler.ir import interpret
@@ -29,23 +30,33 @@ def first_beyond(closed: Any, inputs: Sequence[Any]) -> Beyond | None:
 
     inputs: the values of its first inputs. Tables and positions that depend on later inputs are not checked.
     """
-    reads: list[Beyond] = []
+    tables: list[tuple[int, str]] = []
 
-    def compute(eqn: Any, operands: Sequence[_Value | None]) -> Sequence[_Value | None]:
-        if (inner := called_jaxpr(eqn)) is not None:
-            return interpret(inner, operands, compute, _constant)
-        values = [x for x in operands if x is not None]
-        if len(values) == len(operands):
-            results = functools.cache(lambda: _results(eqn, values))
-            return [lambda k=k: results()[k] for k in range(len(eqn.outvars))]
-        if eqn.primitive.name == "gather" and (positions := operands[1]) is not None:
-            reads.extend(_checked(eqn, positions()))
-        return [None] * len(eqn.outvars)
+    def last_rows(inputs: Sequence[Any]) -> list[jax.Array]:
+        """Returns the last row of each read; `tables` gets the number of rows and the module."""
+        rows: list[jax.Array] = []
 
-    unknown = len(closed.in_avals) - len(inputs)
-    with jax.ensure_compile_time_eval():
+        def compute(eqn: Any, operands: Sequence[_Value | None]) -> Sequence[_Value | None]:
+            if (inner := called_jaxpr(eqn)) is not None:
+                return interpret(inner, operands, compute, _constant)
+            values = [x for x in operands if x is not None]
+            if len(values) == len(operands):
+                results = functools.cache(lambda: _results(eqn, values))
+                return [lambda k=k: results()[k] for k in range(len(eqn.outvars))]
+            if eqn.primitive.name == "gather" and (positions := operands[1]) is not None:
+                for size, row in _last_rows(eqn, positions()):
+                    tables.append((size, str(eqn.source_info.name_stack)))
+                    rows.append(row)
+            return [None] * len(eqn.outvars)
+
+        unknown = len(closed.in_avals) - len(inputs)
         interpret(closed, [*(_constant(x) for x in inputs), *[None] * unknown], compute, _constant)
-    return reads[0] if reads else None
+        return rows
+
+    with jax.ensure_compile_time_eval():
+        rows = jax.jit(last_rows)(list(inputs))  # one program: dozens take longer to compile
+    read = (Beyond(size, int(row), where) for (size, where), row in zip(tables, rows, strict=True))
+    return next((one for one in read if one.row >= one.rows), None)
 
 
 def _constant(value: Any, type: Any = None) -> _Value:
@@ -57,15 +68,12 @@ def _results(eqn: Any, operands: Sequence[_Value]) -> Sequence[Any]:
     return results if eqn.primitive.multiple_results else [results]
 
 
-def _checked(eqn: Any, positions: Any) -> list[Beyond]:
-    sizes, where = eqn.invars[0].aval.shape, str(eqn.source_info.name_stack)
-    reads = []
+def _last_rows(eqn: Any, positions: Any) -> Iterator[tuple[int, jax.Array]]:
+    """Yields for each axis that is read at `positions` its size and the last row read."""
     for k, axis in enumerate(eqn.params["dimension_numbers"].start_index_map):
-        column = np.asarray(positions)[..., k]
-        last = sizes[axis] - eqn.params["slice_sizes"][axis]
-        if column.size and column.max() > last:
-            reads.append(Beyond(sizes[axis], int(column.max()), where))
-    return reads
+        column = jnp.asarray(positions)[..., k]
+        if column.size:
+            yield eqn.invars[0].aval.shape[axis], column.max() + eqn.params["slice_sizes"][axis] - 1
 
 
 def reaches(program: Callable[..., Any], filled: Any, types: Sequence[Any], length: int) -> bool:

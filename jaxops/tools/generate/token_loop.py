@@ -19,9 +19,9 @@ class Request(NamedTuple):
     tokens that end a row. pad: the token that follows them."""
 
     keys: Any
-    limits: jax.Array
-    stop: jax.Array
-    pad: jax.Array
+    limits: Any
+    stop: Any
+    pad: Any
     numbers: Numbers
 
 
@@ -48,7 +48,7 @@ class TokenLoop:
     def __init__(self, step: Decoder) -> None:
         self.step = step
 
-    def first(self, sampling: Sampling, room: int, request: Request, logits: jax.Array, seen: jax.Array) -> Written:
+    def first(self, sampling: Sampling, room: int, request: Request, logits: jax.Array, seen: Any) -> Written:
         """Writes the token after the prompts. room: for how many tokens there is room. logits: of the last tokens."""
         return under_auto_axes(functools.partial(self.first_program, sampling, room), request, logits, seen, like=())
 
@@ -58,7 +58,7 @@ class TokenLoop:
         params: Params,
         named: Mapping[str, Any],
         request: Request,
-        until: jax.Array,
+        until: Any,
         state: DecoderState,
         written: Written,
     ) -> tuple[DecoderState, Written]:
@@ -85,7 +85,7 @@ class TokenLoop:
         params: Params,
         named: Mapping[str, Any],
         request: Request,
-        until: jax.Array,
+        until: Any,
         state: DecoderState,
         written: Written,
     ) -> tuple[DecoderState, Written]:
