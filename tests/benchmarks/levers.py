@@ -93,7 +93,7 @@ LEVERS = {
     },
     "Winograd's products": {"jaxops.kernels.convolution.winograd.pays": lambda target, x, w, windows, narrow: False},
     "small convolutions": {"jaxops.kernels.convolution.pointwise._is_small_product": lambda target, x, w, rows: False},
-    "weights as columns": {"jaxops.kernels.matmul.dot._reads_columns": lambda target, b, rows: False},
+    "weights as columns": {"jaxops.kernels.matmul.dot._reads_columns": lambda b: False},
     "weights first": {"jaxops.kernels.matmul.dot._goes_first": lambda target, b, over, rows: False},
     "weights as rows": {"jaxops.kernels.matmul.dot._reads_rows": lambda b, rows: False},
     "bytes without sign": dict.fromkeys(

@@ -134,9 +134,7 @@ def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any])
     if first:
         turns = over == 0
     else:
-        # As (N, K), bfloat16 and int8 weights need not be packed at each call. float16: see `narrow_product`.
-        reads_columns = b.dtype in (jnp.bfloat16, jnp.int8)
-        turns = target.prepared and (reads_columns if over == 0 else _reads_rows(b, rows))
+        turns = target.prepared and (_reads_columns(b) if over == 0 else _reads_rows(b, rows))
     over = 1 - over if turns else over
     # For one row, XLA converts all bfloat16 weights to float32; for two rows it does not.
     in_two = b.dtype == jnp.bfloat16 and _is_row(rows)
@@ -193,6 +191,12 @@ def _weights_first(a: Any, b: Any, over_a: Sequence[int], options: Mapping[str, 
     y = lax.dot_general(b, rows, (((1,), (over,)), ((), ())), **options)
     # Without the barrier, XLA would swap the operands.
     return lax.reshape(lax.transpose(lax.optimization_barrier(y), (1, 0)), (*rest, b.shape[0]))
+
+
+def _reads_columns(b: Any) -> bool:
+    """Returns True if a CPU multiplies faster with weights (K, N) that are prepared as (N, K)."""
+    # As (N, K), bfloat16 and int8 weights need not be packed at each call. float16: see `narrow_product`.
+    return b.dtype in (jnp.bfloat16, jnp.int8)
 
 
 def _reads_rows(b: Any, rows: int) -> bool:
