@@ -49,7 +49,7 @@ def by_jaxops(folder, precision=None, cached=False):
     return opened
 
 
-def by_apply(folder):
+def by_apply(folder, with_options=False):
     """In a program of the user's own, with the parameters as an argument."""
     import jax
 
@@ -57,7 +57,8 @@ def by_apply(folder):
 
     def opened(path):
         model = jaxops.onnx.load(path)
-        params, run = jax.device_put(model.params), jax.jit(model.apply)
+        options = jaxops.compiler_options() if with_options else None
+        params, run = jax.device_put(model.params), jax.jit(model.apply, compiler_options=options)
         return lambda inputs: [np.asarray(y) for y in jax.tree.leaves(run(params, inputs))]
 
     return opened
@@ -179,6 +180,7 @@ ENGINES = {
     "jaxops": by_jaxops,
     "jaxops-cached": partial(by_jaxops, cached=True),
     "jaxops-apply": by_apply,
+    "jaxops-options": partial(by_apply, with_options=True),
     "jaxops-specialize": by_pair,
     "jaxops-bfloat16": partial(by_jaxops, precision="bfloat16"),
     "openvino-f32": partial(by_openvino, INFERENCE_PRECISION_HINT="f32"),

@@ -10,7 +10,7 @@ processes of its own (`engines.py` says what is measured), in turns, as the mach
 figure counts. Ratios are to onnxruntime; their geometric means are over the models in `report.COUNTED`, and what else
 was measured stands below them. `jaxops-cached` finds its programs compiled: its start is what counts. `jaxops-apply`
 and `jaxops-specialize` are programs of the user's own: `jax.jit(model.apply)`, and the pair of `model.specialize` with
-`jaxops.compiler_options()`.
+`jaxops.compiler_options()`; `jaxops-options` is `jaxops-apply` with them.
 """
 
 import argparse

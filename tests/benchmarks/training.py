@@ -4,7 +4,7 @@ FOLDER/NAME.onnx are the files that `export.py --batch 4` wrote. A step is the g
 output by all float parameters, and a step down along it, in place. Each engine has a process of its own, and they take
 turns. Prints the time of the load and the first step, the median time of a step, and the peak of the memory; then
 ratios to PyTorch's. `jaxops` is `jax.jit` around `model.apply`, `jaxops-pair` around the pair of
-`model.specialize(transformable=True)`.
+`model.specialize(transformable=True)`, and `jaxops-options` is `jaxops` with `jaxops.compiler_options()`.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def torch_step(model, parameters, path):
     return step
 
 
-def by_jaxops(path, transformable=False):
+def by_jaxops(path, transformable=False, with_options=False):
     import jaxops.onnx
 
     model = jaxops.onnx.load(path)
@@ -71,7 +71,7 @@ def by_jaxops(path, transformable=False):
     if transformable:
         prepare, run = model.specialize(example(path), transformable=True)
         apply = lambda params, inputs: run(prepare(params), inputs)  # noqa: E731
-    return jax_step(model.params, apply, path)
+    return jax_step(model.params, apply, path, jaxops.compiler_options() if with_options else None)
 
 
 def by_peer(name, path):
@@ -81,7 +81,7 @@ def by_peer(name, path):
     return jax_step(*PEERS[name].function(str(path), example(path)), path)
 
 
-def jax_step(params, apply, path):
+def jax_step(params, apply, path, compiler_options=None):
     import jax
     import jax.numpy as jnp
 
@@ -97,7 +97,7 @@ def jax_step(params, apply, path):
     params = dict(jax.device_put(params))
     names = [name for name, value in params.items() if jnp.issubdtype(value.dtype, jnp.floating)]
     trained = {name: params.pop(name) for name in names}
-    compiled = jax.jit(update, donate_argnums=0)
+    compiled = jax.jit(update, donate_argnums=0, compiler_options=compiler_options)
 
     def step():
         nonlocal trained
@@ -132,6 +132,7 @@ ENGINES = {
     "torch.compile": functools.partial(by_torch, compiled=True),
     "jaxops": by_jaxops,
     "jaxops-pair": functools.partial(by_jaxops, transformable=True),
+    "jaxops-options": functools.partial(by_jaxops, with_options=True),
     "jaxonnxruntime": functools.partial(by_peer, "jaxonnxruntime"),
     "torchax": functools.partial(by_peer, "torchax"),
     "onnx2torch": by_onnx2torch,
