@@ -20,7 +20,7 @@ from jaxops.tools.generate.cache_inputs import find_caches, windows_of
 from jaxops.tools.generate.decoder import Decoder, Params
 from jaxops.tools.generate.decoder_state import DecoderState, repeated
 from jaxops.tools.generate.encoder_caches import EncoderCaches
-from jaxops.tools.generate.genai_config import read_defaults
+from jaxops.tools.generate.generation_defaults import read_defaults
 from jaxops.tools.generate.model_with_variables import WithVariables
 from jaxops.tools.generate.prompts import padded, program_length, program_width, rows_by_length
 from jaxops.tools.generate.step_inputs import dtype_of, tokens_input
