@@ -1,5 +1,5 @@
-"""Defaults of `generate` from a file beside a model: the `genai_config.json` that onnxruntime-genai's builder writes, or
-the `generation_config.json` of transformers, which optimum writes, too."""
+"""Defaults of `generate` from a file beside a model: the `genai_config.json` of onnxruntime-genai's builder, or the
+`generation_config.json` of transformers, which optimum writes, too."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -81,8 +81,10 @@ def _of_genai(
 def _of_transformers(
     path: Path, said: Mapping[str, Any], names: set[str], vocabulary: Any
 ) -> tuple[Defaults, Mapping[str, Any]]:
-    """Returns the defaults of a `generation_config.json`, and its options of a search. Rows are padded with a token that
-    ends them unless the file has another one."""
+    """Returns the defaults of a `generation_config.json`, and its options of a search.
+
+    Rows are padded with a token that ends them unless the file has another one.
+    """
     found = _defaults(path, said, said)
     return found._replace(
         pad=found.pad if said.get("pad_token_id") is not None else [*found.stop, 0][0],
