@@ -82,7 +82,7 @@ def generate(
     `top_k` means 50.
 
     Programs are compiled once for numbers of prompts, for lengths of prompts between powers of two, and for lengths of
-    caches; they are kept in `model.programs`. A file that has neither an attention mask nor lengths, or computes logits
+    caches; they are kept in `model.programs`. Longer prompts than 256 tokens are taken in chunks. A file that has neither an attention mask nor lengths, or computes logits
     of the last place alone, runs prompts of equal lengths together, and compiles a program for each length.
 
     Raises ShapeError for an empty prompt, and for more tokens than the file has room for; BoundsError for a token that
