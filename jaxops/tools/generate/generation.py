@@ -82,8 +82,9 @@ def generate(
     `top_k` means 50.
 
     Programs are compiled once for numbers of prompts, for lengths of prompts between powers of two, and for lengths of
-    caches; they are kept in `model.programs`. Longer prompts than 256 tokens are taken in chunks. A file that has neither an attention mask nor lengths, or computes logits
-    of the last place alone, runs prompts of equal lengths together, and compiles a program for each length.
+    caches; they are kept in `model.programs`. Prompts of more than 256 tokens are taken in chunks. A file that has
+    neither an attention mask nor lengths, or computes logits of the last place alone, runs prompts of equal lengths
+    together, and compiles a program for each length.
 
     Raises ShapeError for an empty prompt, and for more tokens than the file has room for; BoundsError for a token that
     the model does not have; SignatureError for a missing key and for unknown inputs; ArgumentError for a number out of
