@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decoder_graphs import in_place, no_mask, tokens_before_heads
+from decoder_graphs import no_mask, tokens_before_heads
 from decoders import MODELS
 from language_models import language_model
 
@@ -14,16 +14,12 @@ import jaxops.onnx
 from jaxops.errors import ArgumentError, BoundsError, DTypeError, ShapeError, SignatureError, UnsupportedError
 from jaxops.tools.generate.prompts import check_vocabulary
 
-PROMPTS = [[7], [1, 2, 3, 4, 9], [5, 6, 8], [30, 2, 11, 4, 5, 6, 7, 8, 9]]
+PROMPTS = [[7], [1, 2, 3, 4, 9], [5, 6, 8], [30, 2, 11, 4, 5]]
 FILES = {
-    "a language model": lambda: language_model((0,)),
-    "4 bits": lambda: language_model((0,), four_bits=True),
     "float16": lambda: language_model((0,), half=True),
     "sliding windows": lambda: language_model((4, 0)),
     "gpt2, TorchScript": lambda: MODELS / "gpt2.script.onnx",
-    "llama, dynamo": lambda: MODELS / "llama.dynamo.onnx",
     "neither mask nor lengths": no_mask,
-    "written in place": lambda: in_place("M"),
 }
 
 
@@ -115,7 +111,7 @@ def test_repetitions(model):
         state, logits = step(model.params, state, np.array(row[-1:]))
 
 
-@pytest.mark.parametrize("count", [1, 8, 20])
+@pytest.mark.parametrize("count", [1, 8, 11])
 def test_a_stream(model, count):
     whole = jaxops.onnx.generate(model, PROMPTS, max_tokens=count, samples=2, **DRAWN)
     parts = list(jaxops.onnx.generate(model, PROMPTS, max_tokens=count, samples=2, stream=True, **DRAWN))
@@ -128,7 +124,7 @@ def test_a_stream(model, count):
 
 def test_a_stream_ends_with_its_rows(model):
     first = jaxops.onnx.generate(model, PROMPTS[:1], max_tokens=3)
-    parts = list(jaxops.onnx.generate(model, PROMPTS[:1], max_tokens=40, stop=first.tokens[0, 0, 2:3], stream=True))
+    parts = list(jaxops.onnx.generate(model, PROMPTS[:1], max_tokens=11, stop=first.tokens[0, 0, 2:3], stream=True))
     assert len(parts) == 1
     assert parts[0].lengths.max() <= 3
 

@@ -11,6 +11,8 @@ from language_models import language_model
 import jaxops.onnx
 from jaxops.errors import ModelError, ShapeError, SignatureError, UnsupportedError
 from jaxops.tools.generate.generation_defaults import Defaults, read_defaults
+from jaxops.tools.generate.sampling import Sampling
+from jaxops.tools.generate.search_options import Options, search
 
 PROMPTS = [[7, 3], [1, 2, 3, 4, 9]]
 DECODER = {
@@ -102,33 +104,33 @@ def test_the_search_of_a_file_of_transformers(tmp_path):
         jaxops.onnx.generate(model, [[1] * 13], temperature=0)
 
 
+def searched(model, **given):
+    """The search of a call for `PROMPTS`."""
+    options = dict.fromkeys(Options._fields) | {"stop": (), "samples": 1} | given
+    return search(Options(**options), read_defaults(model.folder, model.inputs, 48), [2, 5], 48)
+
+
 def test_its_search(tmp_path):
-    """The results are those of the same options given in the call; those of the call come first."""
+    """It is that of the same options given in the call; those of the call come first."""
     said = {"do_sample": True, "temperature": 3.0, "top_k": 30, "repetition_penalty": 1.4}
     plain, model = jaxops.onnx.load(language_model((0,))), written(tmp_path, **said)
-    key = jax.random.key(1)
-    options = {"temperature": 3.0, "top_k": 30, "repetition_penalty": 1.4, "key": key, "max_tokens": 16}
-    expected = jaxops.onnx.generate(plain, PROMPTS, stop=[2], **options)
-    found = jaxops.onnx.generate(model, PROMPTS, max_tokens=16, key=key)
-    np.testing.assert_array_equal(found.lengths, expected.lengths)
-    own = np.arange(16) < np.asarray(found.lengths)[..., None]
-    np.testing.assert_array_equal(found.tokens, np.where(own, expected.tokens, 5))
-    likeliest = jaxops.onnx.generate(model, PROMPTS, max_tokens=16, temperature=0, repetition_penalty=1)
-    np.testing.assert_array_equal(
-        likeliest.tokens, np.where(own_of(likeliest), jaxops.onnx.generate(plain, PROMPTS, max_tokens=16).tokens, 5)
-    )
+    options = {"temperature": 3.0, "top_k": 30, "repetition_penalty": 1.4, "key": jax.random.key(1), "max_tokens": 16}
+    expected = searched(plain, stop=[2], **options)
+    found = searched(model, max_tokens=16, key=jax.random.key(1))
+    assert found.sampling == expected.sampling == Sampling(True, 30, False, True)
+    assert found.pad == 5
+    found, expected = (s._replace(keys=jax.random.key_data(s.keys), pad=5) for s in (found, expected))
+    jax.tree.map(np.testing.assert_array_equal, found[1:], expected[1:])
+    likeliest = searched(model, max_tokens=16, temperature=0, repetition_penalty=1)
+    assert likeliest.sampling == Sampling()
     with pytest.raises(SignatureError, match=r"the model's genai_config.json asks \(do_sample\) for drawn tokens"):
         jaxops.onnx.generate(model, PROMPTS, max_tokens=3)
-
-
-def own_of(found):
-    return np.arange(found.tokens.shape[-1]) < np.asarray(found.lengths)[..., None]
 
 
 def test_its_lengths(tmp_path):
     """`max_length` counts the prompt; nothing exceeds `context_length`."""
     model = written(tmp_path, {"eos_token_id": []}, max_length=12)
-    assert jaxops.onnx.generate(model, PROMPTS).lengths.tolist() == [[10], [7]]
+    assert searched(model).limits.tolist() == [10, 7]
     with pytest.raises(ShapeError, match=r"prompts of up to 5 tokens and 60 more exceed the 64 tokens of the model"):
         jaxops.onnx.generate(model, PROMPTS, max_tokens=60)
     with pytest.raises(ShapeError, match="prompts of up to 13 tokens"):

@@ -10,7 +10,7 @@ from jaxops.tools.generate import prompt_programs
 
 PROMPTS = [[7, 3], [30, 2, 11, 4, 5, 6, 7, 8, 9]]
 FILES = {
-    "sliding windows": (lambda: language_model((4, 0)), [1, 4]),
+    "sliding windows": (lambda: language_model((4,)), [1, 4]),
     "neither mask nor lengths": (no_mask, [1, 2, 4]),
     "a mask that fits after no tokens": (square_mask, [1, 16]),
 }
