@@ -16,9 +16,9 @@ from jaxops.errors import ArgumentError, near
 from jaxops.frontend.signature_operator import SignatureOperator
 from jaxops.graph.nodes import Adapter, Graph, Node, Piece, Tensor
 from jaxops.graph.parameters import Params
-from jaxops.tools.adapters.fused_projections import joined, named_like, names_in, pieces_of
+from jaxops.tools.adapters.fused_projections import named_like, names_in, pieces_of
 from jaxops.tools.adapters.merging import Adapting
-from jaxops.tools.adapters.peft_files import AdapterFile, read
+from jaxops.tools.adapters.peft_files import AdapterFile, Saved, joined, read
 from jaxops.tools.adapters.products import Modules, Product, modules_with_products
 
 # Patterns of module paths, each with a rank, or with a rank and an alpha; or the folder of adapters that were saved.
@@ -117,16 +117,18 @@ def _of_file(file: AdapterFile, modules: Modules) -> dict[str, _Chosen]:
             f"`adapters`: '{file.folder}' belongs to another model: it adapts '{missing}', but this model has no such "
             f"module with a product x · W{_similar(missing, modules)}"
         )
-    given: dict[str, list[Piece]] = {}
+    given: dict[str, list[tuple[Piece, Saved]]] = {}
     for name, known_as in names.items():
-        module, piece = known[known_as]
-        file.check(name, (modules.by_module[module][0].sizes[0], piece.size))
-        given.setdefault(module, []).append(piece._replace(name=name))
+        saved, targets = file.by_module[name], known[known_as]
+        inputs = modules.by_module[targets[0][0]][0].sizes[0]
+        file.check(name, (inputs, sum(piece.size for _, piece in targets)))
+        for module, piece in targets:
+            part = Saved(saved.alpha, saved.a, saved.b[piece.first : piece.first + piece.size])
+            given.setdefault(module, []).append((piece._replace(name=name), part))
     chosen = {}
-    for module, pieces in given.items():
-        outputs = modules.by_module[module][0].sizes[1]
-        whole = joined([(piece, file.by_module[piece.name]) for piece in pieces], outputs)
-        named = named_like(pieces, pieces_of(modules, module))
+    for module, parts in given.items():
+        whole = joined(parts, modules.by_module[module][0].sizes[1])
+        named = named_like([piece for piece, _ in parts], pieces_of(modules, module))
         chosen[module] = _Chosen(whole.rank, whole.alpha, (whole.a, whole.b), named)
     return chosen
 
