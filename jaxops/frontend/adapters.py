@@ -7,6 +7,7 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,16 +17,19 @@ from jaxops.errors import ArgumentError, near
 from jaxops.frontend.signature_operator import SignatureOperator
 from jaxops.graph.nodes import Adapter, Graph, Node, Piece, Tensor
 from jaxops.graph.parameters import Params
-from jaxops.tools.adapters.fused_projections import named_like, names_in, pieces_of
+from jaxops.tools.adapters.fused_projections import joined_pieces, named_like, names_in, pieces_of
 from jaxops.tools.adapters.merging import Adapting
 from jaxops.tools.adapters.peft_files import AdapterFile, Saved, joined, read
 from jaxops.tools.adapters.products import Modules, Product, modules_with_products
+from jaxops.tools.generate.generation_defaults import model_type
 
 # Patterns of module paths, each with a rank, or with a rank and an alpha; or the folder of adapters that were saved.
 Adapters: TypeAlias = Mapping[str, int | tuple[int, float]] | str | os.PathLike[str]
 
 _TRANSPOSE, _MATMUL = SignatureOperator("Transpose", ops.transpose), SignatureOperator("MatMul", ops.matmul)
 _MUL, _ADD = SignatureOperator("Mul", ops.mul), SignatureOperator("Add", ops.add)
+# The models whose queries, keys and values, and whose gate and up, transformers computes in one module each.
+_JOINING = ("phi3",)
 # The number of modules that a message lists.
 _LISTED = 8
 
@@ -40,22 +44,24 @@ class _Chosen(NamedTuple):
     pieces: tuple[Piece, ...] = ()
 
 
-def adapting(adapters: Adapters) -> Adapting:
+def adapting(adapters: Adapters, folder: Path | None) -> Adapting:
     """Returns a function that adds adapters to a prepared graph and its parameters; they alone are trained.
 
+    folder: of the model; a `genai_config.json` there says whether transformers joins products that the file has apart.
     The function raises ArgumentError if the model has no modules for them, ShapeError for a file of other sizes.
     Raises ArgumentError for adapters of another type; PathError and ModelError for a folder that cannot be read.
     """
     if isinstance(adapters, str | os.PathLike):
         file = read(adapters)
-        return functools.partial(_adapted, lambda modules: _of_file(file, modules))
+        return functools.partial(_adapted, lambda modules: _of_file(file, modules), pieces_of)
     if not isinstance(adapters, Mapping) or not adapters:
         raise ArgumentError(
             f"`adapters` is {adapters!r:.80}; it must be a dictionary from patterns of modules to ranks, such as "
             "{'*.q_proj': 8}, or the folder of saved adapters"
         )
     chosen = {pattern: _rank_and_alpha(pattern, value) for pattern, value in adapters.items()}
-    return functools.partial(_adapted, lambda modules: _of_patterns(chosen, modules))
+    saved = joined_pieces if model_type(folder) in _JOINING else pieces_of
+    return functools.partial(_adapted, lambda modules: _of_patterns(chosen, modules), saved)
 
 
 def _rank_and_alpha(pattern: Any, value: Any) -> _Chosen:
@@ -133,7 +139,13 @@ def _of_file(file: AdapterFile, modules: Modules) -> dict[str, _Chosen]:
     return chosen
 
 
-def _adapted(choose: Callable[[Modules], dict[str, _Chosen]], graph: Graph, params: Params) -> tuple[Graph, Params]:
+def _adapted(
+    choose: Callable[[Modules], dict[str, _Chosen]],
+    saved: Callable[[Modules, str], tuple[Piece, ...]],
+    graph: Graph,
+    params: Params,
+) -> tuple[Graph, Params]:
+    """Returns a graph with the chosen adapters, and its parameters. saved: the pieces that a new one is written as."""
     modules = modules_with_products(graph, params.tensors)
     tensors, adapters, own = dict(params.tensors), list[Adapter](), dict[str, str]()
     by_node: dict[Node, tuple[Adapter, Product]] = {}
@@ -143,7 +155,7 @@ def _adapted(choose: Callable[[Modules], dict[str, _Chosen]], graph: Graph, para
         merges = modules.can_merge(products)
         first = products[0]
         weight, base = first.weight if merges else "", first.parameters[0]
-        pieces = chosen.pieces or pieces_of(modules, module)
+        pieces = chosen.pieces or saved(modules, module)
         adapter = Adapter(module, chosen.rank, chosen.alpha, a, b, base, weight, first.by_rows, first.factor, pieces)
         tensors |= dict(zip((a, b), _values(adapter, chosen, products[0]), strict=True))
         own |= {a: a, b: b}

@@ -58,6 +58,16 @@ def _joining(found: Mapping[str, tuple[str, Piece]]) -> Iterator[tuple[str, tupl
                 )
 
 
+def joined_pieces(modules: Modules, module: str) -> tuple[Piece, ...]:
+    """Returns the pieces of a module by the names of transformers' Phi-3, which joins products."""
+    for name, targets in names_in(modules).items():
+        if name.rpartition(".")[2] in _JOINED:
+            for target, piece in targets:
+                if target == module:
+                    return (piece._replace(name=name),)
+    return pieces_of(modules, module)
+
+
 def named_like(given: Sequence[Piece], own: Sequence[Piece]) -> tuple[Piece, ...]:
     """Returns the pieces of a module with the names of a file. given: those that the file has. own: all of them."""
     whole = [piece for piece in given if piece.size == sum(x.size for x in own)]

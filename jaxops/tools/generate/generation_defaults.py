@@ -66,6 +66,15 @@ def read_defaults(folder: Path | None, inputs: Sequence[Value], vocabulary: Any)
     return Defaults()
 
 
+def model_type(folder: Path | None) -> str:
+    """Returns the type of a model that the file of onnxruntime-genai names, such as 'phi3'; '' if none does."""
+    try:
+        said = json.loads((folder / _FILES[0][0]).read_text(encoding="utf-8")) if folder is not None else {}
+        return str(said["model"]["type"])
+    except (OSError, ValueError, TypeError, KeyError):  # `generate` says what is wrong with the file
+        return ""
+
+
 def _of_genai(
     path: Path, said: Mapping[str, Any], names: set[str], vocabulary: Any
 ) -> tuple[Defaults, Mapping[str, Any]]:

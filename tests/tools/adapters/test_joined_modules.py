@@ -3,12 +3,14 @@
 import json
 
 import numpy as np
+import onnx
 import pytest
 from language_models import GROUPS, HEAD, HEADS, HIDDEN, WIDTH, language_model
 from safetensors.numpy import load_file, save_file
 
 import jaxops.onnx
 from jaxops.errors import ShapeError
+from jaxops.tools.generate.generation_defaults import model_type
 
 RNG = np.random.default_rng(0)
 LAYER = "base_model.model.model.layers.0."
@@ -113,3 +115,33 @@ def test_sizes_that_do_not_fit(tmp_path):
     write(tmp_path / "peft", {"mlp.gate_up_proj": (HIDDEN, WIDTH)})
     with pytest.raises(ShapeError, match=r"gate_up_proj', but the module of this model has 32 inputs and 128 outputs"):
         jaxops.onnx.load(language_model((0,)), adapters=tmp_path / "peft")
+
+
+@pytest.mark.parametrize("kind", ["phi3", "llama", ""])
+def test_new_ones_are_saved_by_the_names_of_the_model(tmp_path, kind):
+    """The file of onnxruntime-genai's builder says which model it is; the products have the same names in all."""
+    if kind:
+        (tmp_path / "genai_config.json").write_text(json.dumps({"model": {"type": kind}}))
+    onnx.save(language_model((0,)), tmp_path / "model.onnx")
+    found = jaxops.onnx.load(tmp_path / "model.onnx", adapters={"*.attn.*": 2, "*.mlp.*": 2})
+    params = {name: floats(*x.shape) if "lora" in name else x for name, x in found.params.items()}
+    found.save_adapters(tmp_path / "mine", params)
+    saved, trained = of_peft(tmp_path / "mine"), changes(found, params)
+    if kind == "phi3":
+        assert saved.keys() == SIZES.keys()
+        np.testing.assert_allclose(saved["self_attn.qkv_proj"], trained["attn.qkv_proj"], rtol=1e-5, atol=1e-5)
+        for part, rows in apart(saved["mlp.gate_up_proj"], PARTS["mlp.gate_up_proj"]).items():
+            np.testing.assert_allclose(rows, trained[part], rtol=1e-5, atol=1e-5, err_msg=part)
+    else:
+        assert {name.partition(".")[2] for name in saved} == {
+            f"{x}_proj" for x in ("q", "k", "v", "o", "gate", "up", "down")
+        }
+    again = jaxops.onnx.load(tmp_path / "model.onnx", adapters=tmp_path / "mine")
+    for name, value in changes(again).items():
+        np.testing.assert_allclose(value, trained[name], rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"model": 3}', '{"model": {}}'])
+def test_a_damaged_file_says_nothing(tmp_path, text):
+    (tmp_path / "genai_config.json").write_text(text)
+    assert model_type(tmp_path) == model_type(tmp_path / "none") == model_type(None) == ""
