@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from decoder_graphs import no_mask, tokens_before_heads
+from decoder_graphs import in_place, no_mask, tokens_before_heads
 from decoders import MODELS
 from language_models import language_model
 
@@ -16,10 +16,14 @@ from jaxops.tools.generate.prompts import check_vocabulary
 
 PROMPTS = [[7], [1, 2, 3, 4, 9], [5, 6, 8], [30, 2, 11, 4, 5]]
 FILES = {
-    "float16": lambda: language_model((0,), half=True),
-    "sliding windows": lambda: language_model((4, 0)),
-    "gpt2, TorchScript": lambda: MODELS / "gpt2.script.onnx",
     "neither mask nor lengths": no_mask,
+    "a language model": lambda: language_model((0,)),
+    "packed weights": lambda: language_model((0,), four_bits=True),
+    "in 16 bits": lambda: language_model((0,), half=True),
+    "sliding windows": lambda: language_model((4, 0)),
+    "gpt2 (TorchScript)": lambda: MODELS / "gpt2.script.onnx",
+    "llama, dynamo": lambda: MODELS / "llama.dynamo.onnx",
+    "caches written in place": lambda: in_place("M"),
 }
 
 
@@ -37,6 +41,7 @@ def alone(model, prompts, count, length=16):
         yield tokens, np.array(logs)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", FILES)
 def test_rows_are_those_of_each_prompt_alone(name):
     model = jaxops.onnx.load(FILES[name]())
@@ -44,7 +49,7 @@ def test_rows_are_those_of_each_prompt_alone(name):
     assert found.tokens.shape == found.log_probabilities.shape == (4, 1, 7)
     assert found.lengths.tolist() == [[7]] * 4
     for row, (tokens, logs) in enumerate(alone(model, PROMPTS, 7)):
-        tolerance = 3e-3 if name == "float16" else 1e-4
+        tolerance = 3e-3 if name == "in 16 bits" else 1e-4
         np.testing.assert_allclose(found.log_probabilities[row, 0], logs, rtol=0, atol=tolerance)
         assert found.tokens[row, 0].tolist() == tokens
 

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 from decoder_graphs import fused_attention, no_mask
+from decoders import MODELS
 from jax.sharding import AxisType
 from language_models import language_model
 
@@ -15,6 +16,8 @@ from jaxops.sharding import tensor_parallel
 PROMPTS = [[7, 9, 2], [1, 2, 3, 4, 9], [5, 6, 8], [30, 2, 11, 4, 5]]
 FILES = {
     "float16, whose parameters are prepared": lambda: language_model((0,), half=True),
+    "a language model": lambda: language_model((0,)),
+    "llama, dynamo": lambda: MODELS / "llama.dynamo.onnx",
     "one weight for queries, keys and values": fused_attention,
 }
 DRAWN = {"max_tokens": 10, "samples": 2, "top_k": 20, "top_p": 0.9, "temperature": 2.0, "repetition_penalty": 1.2}
@@ -39,12 +42,10 @@ def split(file, kind):
     return mesh, jaxops.onnx.load(file(), sharding=tensor_parallel("model", mesh))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [
-        ("float16, whose parameters are prepared", AxisType.Explicit),
-        ("one weight for queries, keys and values", AxisType.Auto),
-    ],
+    [*((name, AxisType.Explicit) for name in FILES), ("one weight for queries, keys and values", AxisType.Auto)],
 )
 def test_a_stream_of_drawn_tokens(name, kind):
     mesh, model = split(FILES[name], kind)
