@@ -10,6 +10,10 @@ onto a mesh of all devices, and reads only those rows of a parameter of which it
         x = jax.make_array_from_process_local_data(NamedSharding(mesh, P("data")), examples_of_this_process)
         y = model(x)  # or jax.jit(model.apply)(model.params, x), jax.grad: arrays over all devices
     mine = [shard.data for shard in y.addressable_shards]
+
+A mesh that is given to a rule need not be set for calls, `jit`, `jax.vjp` and `jax.jvp`. But outside of `jit`,
+`jax.grad` of any loss on a mesh with Explicit axes, JAX's default, is an error of JAX until the mesh is set: run it
+under `jax.set_mesh(mesh)`, or under `jit`.
 """
 
 from typing import Any

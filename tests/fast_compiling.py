@@ -6,7 +6,8 @@ import os
 import threading
 from importlib.metadata import version
 
-_OLDER = "--xla_cpu_use_fusion_emitters"
+# XLA's older emitters; and code that is generated as a whole, as its 32 parts take longer together.
+_FLAGS = {"--xla_cpu_use_fusion_emitters": "false", "--xla_cpu_parallel_codegen_split_count": "1"}
 _KNOWN = version("jaxlib").startswith("0.10.")
 
 
@@ -17,9 +18,10 @@ def compile_fast() -> bool:
     FNUZ wrongly, and change bits of bfloat16. A flag that is already there is kept.
     """
     fast = os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1") == "1"
-    flags = os.environ.get("XLA_FLAGS", "")
-    if fast and _OLDER not in flags and _KNOWN:  # the last that has them
-        os.environ["XLA_FLAGS"] = f"{flags} {_OLDER}=false".strip()
+    given = os.environ.get("XLA_FLAGS", "")
+    if fast and _KNOWN:  # the last that has the older emitters
+        flags = [f"{name}={value}" for name, value in _FLAGS.items() if name not in given]
+        os.environ["XLA_FLAGS"] = " ".join([given, *flags]).strip()
     return fast
 
 

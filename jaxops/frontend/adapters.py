@@ -7,6 +7,7 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,16 +17,19 @@ from jaxops.errors import ArgumentError, near
 from jaxops.frontend.signature_operator import SignatureOperator
 from jaxops.graph.nodes import Adapter, Graph, Node, Piece, Tensor
 from jaxops.graph.parameters import Params
-from jaxops.tools.adapters.fused_projections import joined, named_like, names_in, pieces_of
+from jaxops.tools.adapters.fused_projections import joined_pieces, named_like, names_in, pieces_of
 from jaxops.tools.adapters.merging import Adapting
-from jaxops.tools.adapters.peft_files import AdapterFile, read
+from jaxops.tools.adapters.peft_files import AdapterFile, Saved, joined, read
 from jaxops.tools.adapters.products import Modules, Product, modules_with_products
+from jaxops.tools.generate.generation_defaults import model_type
 
 # Patterns of module paths, each with a rank, or with a rank and an alpha; or the folder of adapters that were saved.
 Adapters: TypeAlias = Mapping[str, int | tuple[int, float]] | str | os.PathLike[str]
 
 _TRANSPOSE, _MATMUL = SignatureOperator("Transpose", ops.transpose), SignatureOperator("MatMul", ops.matmul)
 _MUL, _ADD = SignatureOperator("Mul", ops.mul), SignatureOperator("Add", ops.add)
+# The models whose queries, keys and values, and whose gate and up, transformers computes in one module each.
+_JOINING = ("phi3",)
 # The number of modules that a message lists.
 _LISTED = 8
 
@@ -40,22 +44,24 @@ class _Chosen(NamedTuple):
     pieces: tuple[Piece, ...] = ()
 
 
-def adapting(adapters: Adapters) -> Adapting:
+def adapting(adapters: Adapters, folder: Path | None) -> Adapting:
     """Returns a function that adds adapters to a prepared graph and its parameters; they alone are trained.
 
+    folder: of the model; a `genai_config.json` there says whether transformers joins products that the file has apart.
     The function raises ArgumentError if the model has no modules for them, ShapeError for a file of other sizes.
     Raises ArgumentError for adapters of another type; PathError and ModelError for a folder that cannot be read.
     """
     if isinstance(adapters, str | os.PathLike):
         file = read(adapters)
-        return functools.partial(_adapted, lambda modules: _of_file(file, modules))
+        return functools.partial(_adapted, lambda modules: _of_file(file, modules), pieces_of)
     if not isinstance(adapters, Mapping) or not adapters:
         raise ArgumentError(
             f"`adapters` is {adapters!r:.80}; it must be a dictionary from patterns of modules to ranks, such as "
             "{'*.q_proj': 8}, or the folder of saved adapters"
         )
     chosen = {pattern: _rank_and_alpha(pattern, value) for pattern, value in adapters.items()}
-    return functools.partial(_adapted, lambda modules: _of_patterns(chosen, modules))
+    saved = joined_pieces if model_type(folder) in _JOINING else pieces_of
+    return functools.partial(_adapted, lambda modules: _of_patterns(chosen, modules), saved)
 
 
 def _rank_and_alpha(pattern: Any, value: Any) -> _Chosen:
@@ -117,21 +123,29 @@ def _of_file(file: AdapterFile, modules: Modules) -> dict[str, _Chosen]:
             f"`adapters`: '{file.folder}' belongs to another model: it adapts '{missing}', but this model has no such "
             f"module with a product x · W{_similar(missing, modules)}"
         )
-    given: dict[str, list[Piece]] = {}
+    given: dict[str, list[tuple[Piece, Saved]]] = {}
     for name, known_as in names.items():
-        module, piece = known[known_as]
-        file.check(name, (modules.by_module[module][0].sizes[0], piece.size))
-        given.setdefault(module, []).append(piece._replace(name=name))
+        saved, targets = file.by_module[name], known[known_as]
+        inputs = modules.by_module[targets[0][0]][0].sizes[0]
+        file.check(name, (inputs, sum(piece.size for _, piece in targets)))
+        for module, piece in targets:
+            part = Saved(saved.alpha, saved.a, saved.b[piece.first : piece.first + piece.size])
+            given.setdefault(module, []).append((piece._replace(name=name), part))
     chosen = {}
-    for module, pieces in given.items():
-        outputs = modules.by_module[module][0].sizes[1]
-        whole = joined([(piece, file.by_module[piece.name]) for piece in pieces], outputs)
-        named = named_like(pieces, pieces_of(modules, module))
+    for module, parts in given.items():
+        whole = joined(parts, modules.by_module[module][0].sizes[1])
+        named = named_like([piece for piece, _ in parts], pieces_of(modules, module))
         chosen[module] = _Chosen(whole.rank, whole.alpha, (whole.a, whole.b), named)
     return chosen
 
 
-def _adapted(choose: Callable[[Modules], dict[str, _Chosen]], graph: Graph, params: Params) -> tuple[Graph, Params]:
+def _adapted(
+    choose: Callable[[Modules], dict[str, _Chosen]],
+    saved: Callable[[Modules, str], tuple[Piece, ...]],
+    graph: Graph,
+    params: Params,
+) -> tuple[Graph, Params]:
+    """Returns a graph with the chosen adapters, and its parameters. saved: the pieces that a new one is written as."""
     modules = modules_with_products(graph, params.tensors)
     tensors, adapters, own = dict(params.tensors), list[Adapter](), dict[str, str]()
     by_node: dict[Node, tuple[Adapter, Product]] = {}
@@ -141,7 +155,7 @@ def _adapted(choose: Callable[[Modules], dict[str, _Chosen]], graph: Graph, para
         merges = modules.can_merge(products)
         first = products[0]
         weight, base = first.weight if merges else "", first.parameters[0]
-        pieces = chosen.pieces or pieces_of(modules, module)
+        pieces = chosen.pieces or saved(modules, module)
         adapter = Adapter(module, chosen.rank, chosen.alpha, a, b, base, weight, first.by_rows, first.factor, pieces)
         tensors |= dict(zip((a, b), _values(adapter, chosen, products[0]), strict=True))
         own |= {a: a, b: b}

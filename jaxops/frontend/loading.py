@@ -78,7 +78,8 @@ def load_model(source: Any, bind: Callable[[Operators, Extraction], BoundModel],
     if tied not in (None, True, False) and not callable(tied):
         raise ArgumentError(f"`tied` is {tied!r:.80}; it must be True, False or a function of module paths")
     programs = None if chosen["cache"] is None else keep_programs(chosen["cache"])
-    name = f"'{Path(source).name}'" if isinstance(source, str | os.PathLike) else "a model"
+    path = Path(source) if isinstance(source, str | os.PathLike) else None
+    name = "a model" if path is None else f"'{path.name}'"
     limit = memory.LIMIT.get() if limit is None else limit
     with progress(f"loading {name}"), memory.max_bytes(limit), garbage_later():
         bound = bind({} if operators is None else operators, Extraction(chosen["inputs"], chosen["outputs"]))
@@ -102,6 +103,6 @@ def load_model(source: Any, bind: Callable[[Operators, Extraction], BoundModel],
             trainable=chosen["trainable"],
             sharding=chosen["sharding"],
             names=chosen["names"],
-            adapting=None if chosen["adapters"] is None else adapting(chosen["adapters"]),
+            adapting=None if chosen["adapters"] is None else adapting(chosen["adapters"], path and path.parent),
             x64=needs_x64 if x64 == "auto" else x64,
         )

@@ -182,12 +182,15 @@ class Variable:
 class Piece(NamedTuple):
     """Some of the outputs of a module, by the name that files of adapters have for them.
 
-    start: the first one. size: how many.
+    start: the first one. size: how many. first, total: where they begin in the module of that name, and how many
+    outputs it has, if it joins several modules; else 0.
     """
 
     name: str
     start: int
     size: int
+    first: int = 0
+    total: int = 0
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,9 @@ class Writing:
         params: as `model.params`, which is the default. The folder gets 'adapter_model.safetensors', with the names
         `base_model.model.<module>.lora_A.weight`, and 'adapter_config.json'. A product of queries, keys and values
         (`qkv_proj` of onnxruntime-genai's builder) has three modules there, as in peft: `q_proj`, `k_proj`, `v_proj`.
-        Its `attn` is called `self_attn`, unless a folder that was read has other names.
+        Its `attn` is called `self_attn`, unless a folder that was read has other names. Adapters that were read from
+        Phi-3's `qkv_proj` and `gate_up_proj`, and new ones where a `genai_config.json` says that the model is `phi3`,
+        are written as these, though the file has some of their products apart: of the sum of the ranks, then.
         Raises UnsupportedError for a model without adapters, PathError for a folder that cannot be made, and what
         `save` raises for params.
 

@@ -1,12 +1,14 @@
-"""Adapters of a product that makes queries, keys and values at once, where a file of peft has one adapter for each."""
+"""Adapters of a product that a file of peft takes apart, as queries, keys and values, or that it joins with others."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from jaxops.graph.nodes import Piece
-from jaxops.tools.adapters.peft_files import Saved
 from jaxops.tools.adapters.products import Modules
+
+# Modules of transformers that join several, whose products onnxruntime-genai's builder writes apart.
+_JOINED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 
 
 def pieces_of(modules: Modules, module: str) -> tuple[Piece, ...]:
@@ -23,8 +25,11 @@ def pieces_of(modules: Modules, module: str) -> tuple[Piece, ...]:
     return tuple(map(Piece, names, starts, product.parts))
 
 
-def names_in(modules: Modules) -> dict[str, tuple[str, Piece]]:
-    """Returns the module and the piece that each name of a file stands for."""
+def names_in(modules: Modules) -> dict[str, tuple[tuple[str, Piece], ...]]:
+    """Returns the modules and their pieces that each name of a file stands for.
+
+    Several ones where transformers joins what a file has apart, as for Phi-3.
+    """
     found: dict[str, tuple[str, Piece]] = {}
     whole: dict[str, tuple[str, Piece]] = {}
     for module, products in modules.by_module.items():
@@ -32,35 +37,41 @@ def names_in(modules: Modules) -> dict[str, tuple[str, Piece]]:
             found.setdefault(piece.name, (module, piece))
         name = modules.saved_as(module)
         whole[name] = (module, Piece(name, 0, products[0].sizes[1]))
-    return found | whole
+    alone = {name: (target,) for name, target in (found | whole).items()}
+    return dict(_joining(found)) | alone
+
+
+def _joining(found: Mapping[str, tuple[str, Piece]]) -> Iterator[tuple[str, tuple[tuple[str, Piece], ...]]]:
+    """Yields the modules of transformers that join some of `found`, all of which are there."""
+    for path in {name.rpartition(".")[0] for name in found}:
+        for leaf, parts in _JOINED.items():
+            names = [f"{path}.{part}" for part in parts]
+            if all(name in found for name in names):
+                firsts = np.cumsum([0, *(found[name][1].size for name in names)]).tolist()
+                total = firsts.pop()
+                yield (
+                    f"{path}.{leaf}",
+                    tuple(
+                        (module, piece._replace(first=first, total=total))
+                        for first, (module, piece) in zip(firsts, (found[name] for name in names), strict=True)
+                    ),
+                )
+
+
+def joined_pieces(modules: Modules, module: str) -> tuple[Piece, ...]:
+    """Returns the pieces of a module by the names of transformers' Phi-3, which joins products."""
+    for name, targets in names_in(modules).items():
+        if name.rpartition(".")[2] in _JOINED:
+            for target, piece in targets:
+                if target == module:
+                    return (piece._replace(name=name),)
+    return pieces_of(modules, module)
 
 
 def named_like(given: Sequence[Piece], own: Sequence[Piece]) -> tuple[Piece, ...]:
     """Returns the pieces of a module with the names of a file. given: those that the file has. own: all of them."""
     whole = [piece for piece in given if piece.size == sum(x.size for x in own)]
     if whole:
-        return tuple(whole)
+        return (whole[0],)
     path, dot, _ = given[0].name.rpartition(".")
     return tuple(piece._replace(name=f"{path}{dot}{piece.name.rpartition('.')[2]}") for piece in own)
-
-
-def joined(given: Sequence[tuple[Piece, Saved]], outputs: int) -> Saved:
-    """Returns one adapter with the outputs of several, and zeros for all other outputs.
-
-    Its rank is the sum of their ranks, but adapters with the same `a` share it, as those do that `write` made of one.
-    Their factors alpha / rank may differ; b then takes what is left of a factor.
-    """
-    (piece, first), *others = given
-    if not others and piece.size == outputs:
-        return first
-    rows: list[tuple[np.ndarray, int]] = []
-    for _, one in given:
-        if not any(np.array_equal(one.a, a) for a, _ in rows):
-            rows.append((one.a, sum(a.shape[0] for a, _ in rows)))
-    rank, unit = sum(a.shape[0] for a, _ in rows), next((one for _, one in given if one.alpha), first)
-    b = np.zeros((outputs, rank))
-    for piece, one in given:
-        at = next(start for a, start in rows if np.array_equal(one.a, a))
-        share = one.alpha * unit.rank / (unit.alpha * one.rank) if unit.alpha else 1.0
-        b[piece.start : piece.start + piece.size, at : at + one.rank] += one.b.astype(np.float64) * share
-    return Saved(unit.alpha * rank / unit.rank, np.concatenate([a.astype(np.float64) for a, _ in rows]), b)

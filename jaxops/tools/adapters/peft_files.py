@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 from jaxops.dtypes import as_traced
 from jaxops.errors import ModelError, PathError, ShapeError, UnsupportedError
 from jaxops.file_replacement import replacing
-from jaxops.graph.nodes import Adapter
+from jaxops.graph.nodes import Adapter, Piece
 from jaxops.ops.text.regular_expressions import compiled, encoded
 
 _CONFIG, _WEIGHTS, _PREFIX = "adapter_config.json", "adapter_model.safetensors", "base_model.model."
@@ -175,7 +175,8 @@ def _tensors(folder: Path) -> dict[str, np.ndarray]:
 def write(folder: str | os.PathLike[str], adapters: Sequence[Adapter], params: Mapping[str, Any]) -> None:
     """Writes adapters to a folder, which is made if its own folder exists; files of an earlier call are replaced.
 
-    One whose product makes queries, keys and values is written as three, as peft has it, unless it adds to fewer.
+    One whose product makes queries, keys and values is written as three, as peft has it, unless it adds to fewer; some
+    that were read from one of a joined module (`qkv_proj`, `gate_up_proj`) are written as that one.
     Raises PathError for a folder that cannot be made.
     """
     from safetensors.flax import save_file
@@ -185,9 +186,11 @@ def write(folder: str | os.PathLike[str], adapters: Sequence[Adapter], params: M
         path.mkdir(exist_ok=True)
     except OSError as error:
         raise PathError(f"save_adapters: the folder '{path}' cannot be made: {error.strerror}") from error
-    written: dict[str, Saved] = {}
+    parts = defaultdict[str, list[tuple[Piece, Saved]]](list)
     for adapter in adapters:
-        written |= _taken_apart(adapter, *(np.asarray(params[name]) for name in (adapter.a, adapter.b)))
+        for piece, one in _taken_apart(adapter, *(np.asarray(params[name]) for name in (adapter.a, adapter.b))):
+            parts[piece.name].append((piece._replace(start=piece.first), one))
+    written = {name: joined(given, given[0][0].total or given[0][0].size) for name, given in parts.items()}
     rank, alpha = Counter((one.rank, one.alpha) for one in written.values()).most_common(1)[0][0]
     config = {
         "peft_type": "LORA",
@@ -204,28 +207,49 @@ def write(folder: str | os.PathLike[str], adapters: Sequence[Adapter], params: M
     tensors = {}
     for name, one in written.items():
         for which, values in (("A", one.a), ("B", one.b)):
-            tensors[f"{_PREFIX}{name}.lora_{which}.weight"] = as_traced(values)
+            dtype = parts[name][0][1].a.dtype
+            tensors[f"{_PREFIX}{name}.lora_{which}.weight"] = as_traced(values.astype(dtype))
     with replacing(path / _WEIGHTS, "save_adapters") as weights, replacing(path / _CONFIG, "save_adapters") as text:
         save_file(tensors, weights)
         text.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def _taken_apart(adapter: Adapter, a: np.ndarray, b: np.ndarray) -> dict[str, Saved]:
-    """Returns an adapter for each piece of a module, which do the same together. One that adds nothing is left out.
+def _taken_apart(adapter: Adapter, a: np.ndarray, b: np.ndarray) -> Iterator[tuple[Piece, Saved]]:
+    """Yields an adapter for each piece of a module, which do the same together. One that adds nothing is left out.
 
     A piece takes those rows of `a` that its outputs read.
     """
-    found = {}
-    for name, start, count in adapter.pieces:
-        part = b[start : start + count]
+    for piece in adapter.pieces:
+        part = b[piece.start : piece.start + piece.size]
         read = (part != 0).any(0)
         if len(adapter.pieces) == 1 or not (b != 0).any():
             read[:] = True
         if read.any():
             alpha = adapter.alpha if read.all() else adapter.alpha * int(read.sum()) / adapter.rank
-            found[name] = Saved(alpha, a[read], part[:, read])
-    return found
+            yield piece, Saved(alpha, a[read], part[:, read])
 
 
 def _number(x: float) -> int | float:
     return int(x) if x.is_integer() else x
+
+
+def joined(given: Sequence[tuple[Piece, Saved]], outputs: int) -> Saved:
+    """Returns one adapter with the outputs of several, and zeros for all other outputs.
+
+    Its rank is the sum of their ranks, but adapters with the same `a` share it, as those do that `write` made of one.
+    Their factors alpha / rank may differ; b then takes what is left of a factor.
+    """
+    (piece, first), *others = given
+    if not others and piece.size == outputs:
+        return first
+    rows: list[tuple[np.ndarray, int]] = []
+    for _, one in given:
+        if not any(np.array_equal(one.a, a) for a, _ in rows):
+            rows.append((one.a, sum(a.shape[0] for a, _ in rows)))
+    rank, unit = sum(a.shape[0] for a, _ in rows), next((one for _, one in given if one.alpha), first)
+    b = np.zeros((outputs, rank))
+    for piece, one in given:
+        at = next(start for a, start in rows if np.array_equal(one.a, a))
+        share = one.alpha * unit.rank / (unit.alpha * one.rank) if unit.alpha else 1.0
+        b[piece.start : piece.start + piece.size, at : at + one.rank] += one.b.astype(np.float64) * share
+    return Saved(unit.alpha * rank / unit.rank, np.concatenate([a.astype(np.float64) for a, _ in rows]), b)

@@ -228,8 +228,9 @@ class Decoder(Report):
         """Takes a long prompt in steps of `chunk` tokens: returns (the state, logits (B, V) of the last token).
 
         The results are those of `step(params, state, tokens, last_only=True, **named)`, in less memory. If the model
-        can leave padding out (`mask_name`) and has room for `chunk` more tokens, all steps have the same shape: one
-        program serves prompts of all lengths. Otherwise, and inside `jit`, the first step takes n % chunk tokens.
+        can leave padding out (`mask_name`), has room for `chunk` more tokens, and no sliding cache has some already,
+        all steps have the same shape: one program serves prompts of all lengths. Otherwise, and inside `jit`, the first
+        step takes n % chunk tokens.
         Raises what a step raises.
 
         >>> import jaxops.onnx
@@ -247,6 +248,7 @@ class Decoder(Report):
             last = self.length if isinstance(state.position, Tracer) else int(np.asarray(state.position).max(initial=0))
             of_tokens = {name: inputs.pop(name) for name in self.of_batch.of_tokens & inputs.keys()}
             pads = bool(mask_name) and self._has_rows and last + chunk <= self.length
+            pads &= last == 0 or not self._rows.slides  # a sliding cache takes padding before all tokens only
             *chunks, end = chunks_of(batched, inputs.pop(mask_name, None), of_tokens, chunk, pads)
 
         def take(state: DecoderState, part: Chunk) -> tuple[DecoderState, jax.Array]:

@@ -75,18 +75,22 @@ def generate(
     row's own, with the stop token. log_probabilities: (B, samples, n), by the distribution of the model, before penalty
     and temperature; 0 for padding.
 
-    A `genai_config.json` beside the file gives what is not given here: the tokens that end a row, in addition to
-    `stop`; the padding; and of its search options `max_length` (prompt included), `temperature`, `top_k`, `top_p`,
-    `repetition_penalty`. If `do_sample` is true there, a key is needed, or temperature=0.
+    A `genai_config.json` beside the file, or else a `generation_config.json` of transformers, as optimum writes it,
+    gives what is not given here: the tokens that end a row, in addition to `stop`; the padding; and the options
+    `max_length` (prompt included), `max_new_tokens`, `temperature`, `top_k`, `top_p`, `min_p`, `repetition_penalty`. If
+    `do_sample` is true there, a key is needed, or temperature=0. As in transformers, a `generation_config.json` without
+    `top_k` means 50.
 
     Programs are compiled once for numbers of prompts, for lengths of prompts between powers of two, and for lengths of
-    caches; they are kept in `model.programs`. A file that has neither an attention mask nor lengths, or computes logits
-    of the last place alone, runs prompts of equal lengths together, and compiles a program for each length.
+    caches; they are kept in `model.programs`. Prompts of more than 256 tokens are taken in chunks. A file that has
+    neither an attention mask nor lengths, or computes logits of the last place alone, runs prompts of equal lengths
+    together, and compiles a program for each length.
 
     Raises ShapeError for an empty prompt, and for more tokens than the file has room for; BoundsError for a token that
     the model does not have; SignatureError for a missing key and for unknown inputs; ArgumentError for a number out of
     its range, and for a `key` that is of another type; UnsupportedError for prompts of different lengths with a model
-    that fixes its batch; ModelError for a `genai_config.json` of another model.
+    that fixes its batch, and for options of such a file that `generate` does not have; ModelError for a file of another
+    model, or a damaged one.
 
     >>> import jaxops.onnx
     >>> model = jaxops.onnx.load("notebooks/verses.onnx")

@@ -10,22 +10,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxops.dtypes import as_traced
+from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import ShapeError, SignatureError, UnsupportedError, amount, describe
 from jaxops.graph.nodes import Value
-from jaxops.runtime.auto_axes import under_auto_axes
+from jaxops.runtime.auto_axes import auto_axes, under_auto_axes
 from jaxops.runtime.prepared_params import PreparedParams
+from jaxops.runtime.x64 import x64_on
 from jaxops.static import is_concrete
 from jaxops.tools.generate.cache_inputs import find_caches, windows_of
 from jaxops.tools.generate.decoder import Decoder, Params
 from jaxops.tools.generate.decoder_state import DecoderState, repeated
 from jaxops.tools.generate.encoder_caches import EncoderCaches
-from jaxops.tools.generate.genai_config import read_defaults
+from jaxops.tools.generate.generation_defaults import read_defaults
 from jaxops.tools.generate.model_with_variables import WithVariables
 from jaxops.tools.generate.prompts import padded, program_length, program_width, rows_by_length
 from jaxops.tools.generate.step_inputs import dtype_of, tokens_input
 from jaxops.tools.generate.step_of_rows import Decodable
 from jaxops.tools.generate.token_loop import TokenLoop
+
+# Longer prompts are taken in chunks of so many tokens, as the scores of all of them may not fit into memory.
+_CHUNK = 256
 
 
 class Generating(Decodable, Protocol):
@@ -74,6 +78,8 @@ class Generation:
         self._prepared: tuple[list[Any], dict[int, PreparedParams]] = [], {}
         # Whether the logits of the last token are computed without those of the tokens before, as far as is known.
         self._one_by_one = True
+        # Whether several tokens after others are taken at once; None before the first long prompt.
+        self._takes_chunks: bool | None = None
         # Whether prompts may be padded, as far as is known.
         self._pads = True
         # The smallest room for which the file is known to have too few positions.
@@ -182,12 +188,26 @@ class Generation:
         state = step.init(len(tokens))
         if self._one_by_one:
             try:
+                if tokens.shape[1] > _CHUNK and self._in_chunks(step, params, state, named):
+                    return step.prefill(params, state, tokens, chunk=_CHUNK, **named)
                 return step(params, state, tokens, last_only=True, **named)
             except UnsupportedError:  # that of last_only; another one comes again below
                 self._one_by_one = False
         state, logits = step(params, state, tokens, **named)
         last = np.full(len(tokens), tokens.shape[1]) if counts is None else counts
         return state, under_auto_axes(lambda logits: logits[np.arange(len(tokens)), last - 1], logits)
+
+    def _in_chunks(self, step: Decoder, params: Params, state: DecoderState, named: Mapping[str, Any]) -> bool:
+        """Tells whether a long prompt is taken in chunks: unless its later tokens would be taken in turn."""
+        if self._takes_chunks is None:
+            weights = params.params if isinstance(params, PreparedParams) else params
+            more = {name: x for name, x in named.items() if name != step.mask_name}
+            with x64_on(step.x64), auto_axes():
+                tokens = jnp.zeros((state.position.size, 2), canonical(dtype_of(self.tokens)))
+                arrays = weights, state.position, tokens, state.caches, more
+                types = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, canonical(x.dtype)), arrays)
+                self._takes_chunks = step.of_batch.takes_chunks(*types)
+        return self._takes_chunks
 
     def _has_rows(self, step: Decoder, name: str) -> bool:
         """Tells whether a further input has a row for each prompt."""

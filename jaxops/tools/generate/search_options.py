@@ -10,7 +10,7 @@ import numpy as np
 from jaxops.attributes import integer, ints
 from jaxops.errors import ArgumentError, ShapeError, SignatureError
 from jaxops.signature_errors import check_keys
-from jaxops.tools.generate.genai_config import NAME, Defaults
+from jaxops.tools.generate.generation_defaults import Defaults
 from jaxops.tools.generate.prompts import check_vocabulary
 from jaxops.tools.generate.sampling import Numbers, Sampling
 
@@ -50,7 +50,7 @@ def search(options: Options, defaults: Defaults, counts: Sequence[int], vocabula
     """
     temperature = _number("temperature", options.temperature, defaults.temperature, least=0)
     top_p = _number("top_p", options.top_p, defaults.top_p, least=0, most=1)
-    min_p = _number("min_p", options.min_p, 0.0, least=0, most=1)
+    min_p = _number("min_p", options.min_p, defaults.min_p, least=0, most=1)
     penalty = _number("repetition_penalty", options.repetition_penalty, defaults.repetition_penalty, least=0)
     if penalty == 0:
         raise ArgumentError("`repetition_penalty` is 0; 1 changes nothing, and more makes repetitions less likely")
@@ -62,7 +62,7 @@ def search(options: Options, defaults: Defaults, counts: Sequence[int], vocabula
     asked = [n for n in ("temperature", "top_k", "top_p", "min_p") if getattr(options, n) is not None]
     asked += ["samples"] if samples > 1 else []
     if options.key is None and not likeliest and (asked or defaults.do_sample):
-        why = f"`{asked[0]}` asks" if asked else f"the model's {NAME} asks (do_sample)"
+        why = f"`{asked[0]}` asks" if asked else f"the model's {defaults.file} asks (do_sample)"
         raise SignatureError(
             f"{why} for drawn tokens, which need a key\n"
             "  hint    key=jax.random.key(0), or temperature=0 for the likeliest tokens"
@@ -93,6 +93,8 @@ def _number(name: str, given: Any, default: float, *, least: float, most: float 
 def _limits(max_tokens: Any, defaults: Defaults, counts: Sequence[int]) -> np.ndarray:
     if max_tokens is not None:
         limits = np.full(len(counts), integer("max_tokens", max_tokens, least=1), np.int32)
+    elif defaults.max_tokens:
+        limits = np.full(len(counts), defaults.max_tokens, np.int32)
     elif defaults.max_length:
         limits = np.array([defaults.max_length - count for count in counts], np.int32)
     else:
@@ -101,7 +103,7 @@ def _limits(max_tokens: Any, defaults: Defaults, counts: Sequence[int]) -> np.nd
     if longest > room or min(limits) < 1:
         raise ShapeError(
             f"prompts of up to {max(counts)} tokens and {max(1, *limits)} more exceed the {room} tokens of the model "
-            f"({NAME})\n  hint    shorten the prompts, or give a smaller max_tokens"
+            f"({defaults.file})\n  hint    shorten the prompts, or give a smaller max_tokens"
         )
     return limits
 

@@ -50,6 +50,26 @@ class StepOfBatch:
         in_turn = functools.partial(self._in_turn, params, named=named, new=new, tokens=tokens, last_only=last_only)
         return jax.lax.cond((position == 0).all(), functools.partial(once, is_first=True), in_turn, position, caches)
 
+    def takes_chunks(
+        self,
+        params: Any,
+        position: jax.Array,
+        tokens: jax.Array,
+        caches: dict[str, jax.Array],
+        named: Mapping[str, Any],
+    ) -> bool:
+        """Returns False for a file that takes tokens after others in turn, however many are given at once."""
+
+        def run(params: Any, position: Any, tokens: Any, caches: Any, named: Any) -> Any:
+            new = jnp.full_like(position, tokens.shape[1])
+            return self._mapped(params, position, caches, named=named, new=new, tokens=tokens)
+
+        try:
+            jax.eval_shape(run, params, position, tokens, caches, named)
+        except SizeError:
+            return False
+        return True
+
     def _mapped(
         self,
         params: Any,

@@ -64,6 +64,27 @@ def test_a_step_leaves_parameters_in_place(case, rule, kind):
             assert value.sharding.is_equivalent_to(kept, value.ndim), (name, value.sharding, kept)
 
 
+def test_gradients_without_a_mesh_that_is_set():
+    """`jax.grad` of JAX makes the 1 that it starts from on one device, whoever computed the loss; under `jit` not."""
+    mesh = jax.make_mesh((2,), ("model",), axis_types=(AxisType.Explicit,))
+    placed = load(FILTERS, sharding=tensor_parallel("model", mesh))
+    x = np.random.default_rng(1).normal(size=(4, 8, 10)).astype(np.float32)
+
+    def loss(params):
+        return (placed.apply(params, x) ** 2).mean()
+
+    for wrong in (loss, lambda params: params["w"].sum()):
+        with pytest.raises(ValueError, match=r"enter your `jit` into a mesh context via `jax.set_mesh`"):
+            jax.grad(wrong)(placed.params)
+    expected = jax.jit(jax.grad(loss))(placed.params)
+    with jax.set_mesh(mesh):
+        found = jax.grad(loss)(placed.params)
+    y, back = jax.vjp(lambda params: placed.apply(params, x), placed.params)
+    for got in (found, back(2 * y / y.size)[0]):
+        for name, value in got.items():
+            np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
 @pytest.mark.parametrize("rule", ["tensor_parallel", "fsdp"])
 def test_a_specialized_pair(rule, kind):

@@ -17,7 +17,7 @@ FILES = {
     "GroupQueryAttention": group_query,
     "sizes alone": no_mask,
     "written in place": lambda: in_place("M"),
-    "sliding windows": lambda: language_model((4, 0)),
+    "sliding windows": lambda: language_model((4,)),
 }
 
 

@@ -15,6 +15,7 @@ import jaxops.onnx
 from jaxops.sharding import tensor_parallel
 
 PROMPTS = np.array([[1, 2, 3, 4], [5, 6, 7, 8]])
+AXES = AxisType.Auto, AxisType.Explicit
 FILES = {
     "a language model": lambda: language_model((0,)),
     "4 bits": lambda: language_model((0,), four_bits=True),
@@ -44,11 +45,13 @@ def close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=0, atol=3e-5 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("is_auto", [True, False])
-@pytest.mark.parametrize("name", FILES)
-def test_weights_on_two_devices(name, is_auto):
+@pytest.mark.grid
+@pytest.mark.parametrize(
+    ("name", "kind", "is_set"),
+    [(name, kind, (k + j) % 2 == 0) for k, name in enumerate(FILES) for j, kind in enumerate(AXES)],
+)
+def test_weights_on_two_devices(name, kind, is_set):
     """Every second file is loaded under the mesh with one kind of axes, and with a mesh of its own with the other."""
-    kind, is_set = (AxisType.Auto if is_auto else AxisType.Explicit), list(FILES).index(name) % 2 == is_auto
     mesh = jax.make_mesh((2,), ("model",), axis_types=(kind,))
     with jax.set_mesh(mesh) if is_set else contextlib.nullcontext():
         rule = tensor_parallel("model") if is_set else tensor_parallel("model", mesh)
@@ -58,7 +61,8 @@ def test_weights_on_two_devices(name, is_auto):
     close(found, on_one_device(name))
 
 
-@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=str)
+@pytest.mark.grid
+@pytest.mark.parametrize("kind", AXES[::-1], ids=str)
 @pytest.mark.parametrize("axis", [0, 1])
 def test_caches_on_two_devices(kind, axis):
     """Split over the rows, or over the heads; they stay so."""

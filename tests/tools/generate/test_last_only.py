@@ -162,9 +162,7 @@ def of_last_place(file, flat):
     return jaxops.onnx.load(proto)
 
 
-@pytest.mark.parametrize(
-    ("file", "flat"), [(tokens_before_heads, False), (no_mask, False), (tokens_before_heads, True)]
-)
+@pytest.mark.parametrize(("file", "flat"), [(tokens_before_heads, False), (no_mask, True)])
 def test_files_that_compute_logits_of_the_last_place(file, flat):
     """They are accepted; but padding would be at that place, so `generate` runs prompts of equal lengths together."""
     model, plain = of_last_place(file, flat), jaxops.onnx.load(file())
@@ -176,7 +174,7 @@ def test_files_that_compute_logits_of_the_last_place(file, flat):
     np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
     _, logits = steps[0](model.params, state, prompts)
     assert logits.shape == ((2, 40) if flat else (2, 1, 40))
-    different = [[7], [1, 2, 3, 4, 9], [5, 6, 8]]
+    different = [[7], [1, 2, 3], [5, 6, 8]]
     found, expected = (jaxops.onnx.generate(m, different, max_tokens=5) for m in (model, plain))
     np.testing.assert_array_equal(found.tokens, expected.tokens)
     np.testing.assert_allclose(found.log_probabilities, expected.log_probabilities, rtol=0, atol=1e-4)

@@ -37,10 +37,11 @@ def test_chunks_give_what_the_whole_prompt_gives(name):
     state, every = step(model.params, step.init(2), PROMPTS)
     found = step.prefill(model.params, step.init(2), PROMPTS, chunk=4)
     close(found, (state, every[:, -1]))
-    close(jax.jit(lambda *args: step.prefill(*args, chunk=5))(model.params, step.init(2), PROMPTS), found)
+    if name in ("lengths", "sizes alone"):  # with padding in the first chunk, and without
+        close(jax.jit(lambda *args: step.prefill(*args, chunk=6))(model.params, step.init(2), PROMPTS), found)
     # Later tokens continue a state.
     first = step.prefill(model.params, step.init(2), PROMPTS[:, :6], chunk=4)[0]
-    close(step.prefill(model.params, first, PROMPTS[:, 6:], chunk=16), found)
+    close(step.prefill(model.params, first, PROMPTS[:, 6:], chunk=4), found)
 
 
 @pytest.mark.parametrize("name", ["lengths", "positions", "sliding windows"])

@@ -10,6 +10,7 @@ import pytest
 from jaxops.tools.generate.sampling import Numbers, Sampling, log_probabilities, next_tokens
 
 SIZE, DRAWS = 12, 4000
+DRAW = jax.jit(next_tokens, static_argnums=3)
 OFF = {"temperature": 1.0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
 OPTIONS = {
     "temperature": {"temperature": 0.5},
@@ -45,10 +46,9 @@ def drawn(logits, seen, count=DRAWS, *, top_k=0, **given):
     options = OFF | given
     sampling = Sampling(True, top_k, options["top_p"] < 1, options["repetition_penalty"] != 1)
     rows = np.broadcast_to(np.float32(logits), (count, len(logits)))
-    run = jax.jit(functools.partial(next_tokens, sampling=sampling))
     keys = jax.random.split(jax.random.key(7), count)
     numbers = Numbers(*(jnp.float32(options[name]) for name in Numbers._fields))
-    return np.asarray(run(rows, np.broadcast_to(seen, rows.shape), keys, numbers=numbers))
+    return np.asarray(DRAW(rows, np.broadcast_to(seen, rows.shape), keys, sampling, numbers))
 
 
 @pytest.mark.parametrize("name", OPTIONS)
