@@ -88,7 +88,7 @@ def differing(path, inputs, settings):
 
 
 def products(folder):
-    """Writes products of one row, as a token has, and of four, with weights of each type; yields their paths."""
+    """Writes products of one row, as a token has, and of more, with weights of each type; yields their paths."""
     rng, (k, n) = np.random.default_rng(0), (768, 3072)
     weights = rng.normal(size=(k, n)).astype(np.float32)
     blocks = {"w": rng.integers(0, 256, (n, k // 32, 16), np.uint8), "s": np.full((n, k // 32), 0.01, np.float32)}
@@ -98,7 +98,7 @@ def products(folder):
         "int8": ("y = DynamicQuantizeMatMul(x, w, s)", {"w": weights.astype(np.int8), "s": np.float32([0.01])}, None),
         "int4": (f"y = MatMulNBits<K = {k}, N = {n}, bits = 4, block_size = 32>(x, w, s)", blocks, None),
     }
-    for rows, (kind, (body, values, to)) in itertools.product((1, 4), kinds.items()):
+    for rows, (kind, (body, values, to)) in itertools.product((1, 4, 16, 64), kinds.items()):
         model = onnx.parser.parse_model(
             '<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]>'
             f"products (float[{rows}, {k}] x) => ({kind if to else 'float'}[{rows}, {n}] y) {{ {body} }}"
