@@ -19,7 +19,8 @@ from jax import lax
 from jaxops.compiler.axis_rules import Axis, independent_axes
 from jaxops.compiler.ir import Constant, Emit, Operand, Operation, Program, run
 from jaxops.compiler.passes import lazy_moves
-from jaxops.compiler.primitives import jaxprs, jit_jaxpr, plain_jaxpr, xla_metadata
+from jaxops.compiler.passes.inner_programs import changed_inside
+from jaxops.compiler.primitives import called_jaxpr, jaxprs, jit_jaxpr, plain_jaxpr, xla_metadata
 from jaxops.dtypes import wide
 from jaxops.kernels.kept_scores import keeps, may_be_long
 from jaxops.kernels.matmul.dot import BFLOAT16_PRODUCT
@@ -145,12 +146,16 @@ def _with(shape: Sizes, axis: int, size: int) -> Sizes:
 
 
 def block_attention(program: Program, target: Target) -> Program:
-    """Makes a loop of each large batched product and the operations from there to the next product.
+    """Makes a loop of each large batched product and the operations from there to the next product, in branches and
+    bodies of loops, too.
 
     A program for several GPUs or TPUs stays as it is: they may share the axis over which a loop would run.
     """
     if target.platform != "cpu" and target.partitioned:
         return program
+    program = changed_inside(
+        program, lambda inner: block_attention(inner, target), called_jaxpr if target.specialized else inlined
+    )
     return _looped(program, functools.partial(_is_large, target), not target.specialized)
 
 
@@ -191,8 +196,10 @@ def _looped(program: Program, is_large: Callable[[str, Any, Any], bool], transfo
             region = next((region for region in regions if region.pays()), None)
             if region is not None:
                 loops |= dict.fromkeys(region.positions) | {region.positions[-1]: region.loop(transformable)}
+    if not loops:
+        return program
     operations = (loops.get(position, operation) for position, operation in enumerate(program.operations))
-    return program.replace(operations=[operation for operation in operations if operation is not None])
+    return program.replace(operations=[operation for operation in operations if operation is not None]).needed()
 
 
 def _bytes(name: str, params: Any, type: Any) -> tuple[int, Sizes]:
@@ -230,6 +237,9 @@ class _Region:
         self._operands: dict[
             tuple[Operand, int | None], int
         ] = {}  # (a value from outside, the axis along which it is cut) → its number in the block
+        self._broadcast: dict[
+            tuple[Operand, int | None], int
+        ] = {}  # the same, of values that the block broadcasts itself
         self._numbers: dict[Any, int] = {}  # a value computed inside → its number in the block
         self._types: list[Any] = []  # of the values of the block, by number
         self._operations: list[Operation] = []
@@ -256,24 +266,44 @@ class _Region:
         return jax.typeof(operand.value) if isinstance(operand, Constant) else self._program.types[operand]
 
     def _add(self, operation: Operation, cut: Axis) -> None:
-        operands: list[Operand] = []
-        for operand, axis in zip(operation.operands, cut.operands, strict=True):
-            if operand in self._numbers:
-                operands.append(self._numbers[operand])
-            elif isinstance(operand, Constant) and not np.shape(operand.value):
-                operands.append(operand)
-            else:
-                name = operand, axis
-                if name not in self._operands:
-                    self._operands[name] = self._value(*name)
-                operands.append(self._operands[name])
+        operands = tuple(map(self._operand, operation.operands, cut.operands))
         (result,) = operation.results
         self._axes[result], self._numbers[result] = cut.result, self._value(result, cut.result)
+        self._append(operation, operands, cut.result, self._numbers[result])
+
+    def _append(self, operation: Operation, operands: tuple[Operand, ...], axis: int, result: int) -> None:
+        """Adds an operation to the block, by the numbers of its values there. axis: along which its result is cut."""
         equation = operation.equation
         if key := _SIZES.get(operation.name):
-            params = {**equation.params, key: _with(equation.params[key], cut.result, self._step)}
+            params = {**equation.params, key: _with(equation.params[key], axis, self._step)}
             equation = equation.replace(params=params)
-        self._operations.append(Operation(equation, tuple(operands), (self._numbers[result],), operation.scope))
+        self._operations.append(Operation(equation, operands, (result,), operation.scope))
+
+    def _operand(self, operand: Operand, axis: int | None) -> Operand:
+        """Returns a value in the block, cut along an axis if it is one from outside."""
+        if operand in self._numbers:
+            return self._numbers[operand]
+        if isinstance(operand, Constant) and not np.shape(operand.value):
+            return operand
+        name = operand, axis
+        if name not in self._operands and name not in self._broadcast:
+            producer = self._program.producer(operand)
+            if axis is None or producer is None or producer.name != "broadcast_in_dim":
+                self._operands[name] = self._value(operand, axis)
+            else:
+                self._broadcast[name] = self._broadcast_inside(producer, axis)
+        return self._operands[name] if name in self._operands else self._broadcast[name]
+
+    def _broadcast_inside(self, producer: Operation, axis: int) -> int:
+        """Adds the operation that broadcasts a scale or a mask to all scores, as its result would be as large as
+        they are. Returns the number of its result."""
+        (value,), (result,) = producer.operands, producer.results
+        sizes = np.shape(value.value) if isinstance(value, Constant) else self._type(value).shape
+        axes = independent_axes(producer.name, producer.params, [sizes], self._type(result).shape)
+        (inner,) = next(each.operands for each in axes if each.result == axis)
+        operand, number = self._operand(value, inner), self._value(result, axis)
+        self._append(producer, (operand,), axis, number)
+        return number
 
     def _value(self, operand: Operand, axis: int | None) -> int:
         """Adds a value to the block: the operand, or its part along the axis. Returns the number of the value."""
