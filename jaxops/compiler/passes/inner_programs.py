@@ -30,8 +30,11 @@ def changed_inside(program: Program, change: Callable[[Program], Program], inlin
         after = change(before)
         if after is before:
             return value
-        closed = jax.make_jaxpr(lambda *operands: run(after, operands))(*(v.aval for v in jaxpr.invars))
-        return closed.jaxpr if value is jaxpr else closed
+        types = [v.aval for v in jaxpr.invars]
+        if value is not jaxpr:
+            return jax.make_jaxpr(lambda *operands: run(after, operands))(*types)
+        # An open jaxpr has no place for constants; inside of `jit`, they have one.
+        return jax.make_jaxpr(jax.jit(lambda *operands: run(after, operands)))(*types).jaxpr
 
     def operation_of(operation: Operation) -> Operation:
         if operation.name not in _OUTER:
