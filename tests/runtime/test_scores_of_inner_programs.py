@@ -6,7 +6,7 @@ import pytest
 from graphs import model
 
 from jaxops.compiler.passes import block_attention
-from jaxops.compiler.passes.block_attention import Loop
+from jaxops.compiler.passes.loop_over_blocks import Loop
 from jaxops.kernels import kept_scores
 from jaxops.onnx import load
 from jaxops.ops.common import query_blocks, scaled_dot_product
