@@ -74,11 +74,11 @@ def _is_large(target: Target, eqn: Any, type: Any) -> bool:
     if not _is_batched(eqn):
         return False
     batches = eqn.params["dimension_numbers"][1]
-    operands = (
+    first, second = (
         [v.aval.shape[a] for a in range(v.aval.ndim) if a not in axes]
         for v, axes in zip(eqn.invars, batches, strict=True)
     )
-    is_long = are_scores(*operands, type.shape[len(batches[0]) :])
+    is_long = are_scores(first, second, type.shape[len(batches[0]) :])
     if target.specialized:
         return (target.platform == "cpu" or is_long) and _bytes(type) > _LARGE
     return is_long and not keeps(target.platform, type.shape)
