@@ -88,7 +88,7 @@ def _looped(program: Program, is_large: Callable[[Any, Any], bool], transformabl
     """Returns the program with loops for large batched products, each up to the next product."""
     loops: dict[int, Loop | None] = {}  # the position of the last operation of a loop → the loop; of the rest → None
     for position, operation in enumerate(program.operations):
-        if position in loops or not operation.results:
+        if position in loops or operation.name != "dot_general":
             continue
         if is_large(operation.equation, program.types[operation.results[0]]):
             regions = (_Region(program, position, axis) for axis in _axes(operation, program))
