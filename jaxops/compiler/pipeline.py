@@ -12,7 +12,6 @@ A new pass is its file and a row here.
 """
 
 import contextlib
-import dataclasses
 import functools
 import itertools
 import time
@@ -26,7 +25,7 @@ import jax
 from jaxops.compiler.ir import Emit, Program, plain, run
 from jaxops.compiler.partition.repeated_layers import Segment, at_once, split_at_repeated_layers
 from jaxops.compiler.partition.weight_only import split_weight_only
-from jaxops.compiler.passes.block_attention import block_attention, has_long_product, inlined
+from jaxops.compiler.passes.block_attention import block_attention, inlined
 from jaxops.compiler.passes.concat_in_place import concat_in_place
 from jaxops.compiler.passes.fold_transposes import fold_inner_transposes, fold_transposes
 from jaxops.compiler.passes.inline_calls import inline_calls
@@ -201,20 +200,8 @@ def optimized(closed: Any, target: Target) -> Callable[..., list[Any]]:
 def transformable(jaxpr: Any, target: Target) -> Callable[..., list[Any]]:
     """Returns a jaxpr as a function of all its arguments that JAX can transform, and whose gradient keeps no scores of
     long attention. All else stays as it is."""
-    program = Program.of(jaxpr, inlined)
-    program = program.replace(operations=[_with_loops_inside(o, target) for o in program.operations])
-    function = function_of(apply(SEGMENT_PASSES, program, target), plain)
+    function = function_of(apply(SEGMENT_PASSES, Program.of(jaxpr, inlined), target), plain)
     return lambda *arguments: function(arguments)
-
-
-def _with_loops_inside(operation: Any, target: Target) -> Any:
-    """Returns an operation with attention in blocks inside of it, if it calls a program that XLA must not inline."""
-    equation, inner = operation.equation, operation.params.get("jaxpr")
-    if operation.name not in ("jit", "remat2") or not has_long_product(getattr(inner, "jaxpr", inner), target):
-        return operation
-    looped = jax.make_jaxpr(transformable(inner, target))(*(v.aval for v in getattr(inner, "jaxpr", inner).invars))
-    params = {**operation.params, "jaxpr": looped if operation.name == "jit" else looped.jaxpr}
-    return dataclasses.replace(operation, equation=equation.replace(params=params))
 
 
 def unchanged(closed: Any, weights: int) -> Specialized:

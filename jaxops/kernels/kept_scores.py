@@ -32,13 +32,16 @@ def keeps(platform: str, sizes: Sequence[Any]) -> bool:
     return 4 * math.prod(sizes) < (_MOST_ON_CPU if platform == "cpu" else _MOST)
 
 
-def may_be_long(sizes: Sequence[Any]) -> bool:
-    """Returns True if two of the sizes may be those of queries and keys of long sequences.
+def are_scores(first: Sequence[Any], second: Sequence[Any], product: Sequence[Any]) -> bool:
+    """Returns True if a product of two operands, by the sizes of the three, may be scores of a long sequence: there is
+    more of it than of each operand. Other products of attention, and scores of few queries, are smaller.
 
-    >>> may_be_long((4096, 4096)), may_be_long((4096, 64))
+    >>> are_scores((512, 64), (64, 65536), (512, 65536)), are_scores((512, 65536), (65536, 64), (512, 64))
     (True, False)
     """
-    return sum(isinstance(size, int) and size >= LONG for size in sizes) > 1
+    if not all(isinstance(size, int) for size in (*first, *second, *product)):
+        return False
+    return max(product, default=0) >= LONG and math.prod(product) > max(math.prod(first), math.prod(second))
 
 
 @contextlib.contextmanager
@@ -54,7 +57,7 @@ def ends_at_scores() -> Iterator[None]:
 def check(a: Any, b: Any, product: Any) -> None:
     """Checks a product that may be scores: one of two operands with batches."""
     platform = _PLATFORM.get()
-    if platform is None or min(a.ndim, b.ndim) < 3 or not may_be_long(product.shape):
+    if platform is None or min(a.ndim, b.ndim) < 3 or not are_scores(a.shape, b.shape, product.shape):
         return
     if not keeps(platform, product.shape):
         raise TooManyScores

@@ -177,7 +177,7 @@ WRONG = {
     ),
     "blocks of other rows": (
         "block attention",
-        "block_attention._cut",
+        "loop_over_blocks._cut",
         lambda x, axis, start, step: (
             x if axis is None else lax.slice_in_dim(lazy_moves.materialize(x), 0, step, axis=axis)
         ),

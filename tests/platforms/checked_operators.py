@@ -19,12 +19,16 @@ INDICES = jax.ShapeDtypeStruct((32, 1024), np.int32)
 Q = jax.ShapeDtypeStruct((1, 16, 4096, 64), jnp.bfloat16)
 SIZES = "float[1,16,4096,64]"
 MODEL = jaxops.onnx.load(
-    model(f"""main ({SIZES} q, {SIZES} k, {SIZES} v) => ({SIZES} y) {{
-        t = Transpose<perm=[0, 1, 3, 2]>(k)
-        scores = MatMul(q, t)
-        weights = Softmax(scores)
-        y = MatMul(weights, v)
-    }}""")
+    model(
+        f"""main ({SIZES} q, {SIZES} k, {SIZES} v) => ({SIZES} y) {{
+            t = Transpose<perm=[0, 1, 3, 2]>(k)
+            scores = MatMul(q, t)
+            scaled = Mul(scores, scale)
+            weights = Softmax(scaled)
+            y = MatMul(weights, v)
+        }}""",
+        initializers={"scale": np.float32(0.125)},
+    )
 )
 FLOATS = jax.ShapeDtypeStruct(Q.shape, np.float32)
 TOKENS = jax.ShapeDtypeStruct((1, 4096, 1024), jnp.bfloat16)

@@ -9,7 +9,7 @@ import pytest
 from graphs import model
 
 from jaxops.compiler.passes import block_attention
-from jaxops.compiler.passes.block_attention import Loop
+from jaxops.compiler.passes.loop_over_blocks import Loop
 from jaxops.kernels import kept_scores
 from jaxops.onnx import load
 
@@ -184,7 +184,7 @@ def test_models_of_64_bits_with_x64_off(loops, monkeypatch):
 
 
 def test_einsum_and_a_branch(loops, monkeypatch):
-    """A branch that is known is a part of the program. Loops do not go into one that is not known."""
+    """A branch that is known is a part of the program; one that is not gets a loop, too."""
     text = """main (float[b,s,4,8] q, float[b,t,4,8] k, bool use) => (float[b,s,4,8] y) {
         y = If (use) <then_branch = first () => (float[b,s,4,8] y1) {
             scores = Einsum<equation = "bshd,bthd->bhst">(q, k)
@@ -201,10 +201,10 @@ def test_einsum_and_a_branch(loops, monkeypatch):
         return jax.jit(jax.grad(lambda q, use: (net.apply(net.params, q, k, use) ** 2).sum()))(q, use)
 
     expected = plainly(lambda: gradient(np.array(True)), monkeypatch)
-    close(gradient(jnp.array(True)), expected)
-    assert not loops
-    close(gradient(np.array(True)), expected)
-    assert loops
+    for use in (jnp.array(True), np.array(True)):
+        close(gradient(use), expected)
+        assert loops
+        loops.clear()
 
 
 def test_layers_that_a_gradient_computes_anew(loops, monkeypatch):
@@ -258,7 +258,30 @@ def test_platforms():
     assert not kept_scores.keeps("cpu", (1, 16, 4096, 4096))
     (n,) = jax.export.symbolic_shape("n")
     assert kept_scores.keeps("gpu", (n, 16, 4096, 4096))
-    products = jax.make_jaxpr(lambda x, y: (x @ y) @ x)(*(jax.ShapeDtypeStruct((16, 2048, 2048), np.float32),) * 2)
     target = dataclasses.replace(kept_scores.this_machine(), platform="gpu")
-    assert block_attention.has_long_product(products.jaxpr, target)
-    assert not block_attention.has_long_product(products.jaxpr, dataclasses.replace(target, platform="cpu"))
+    assert has_scores((16, 2048, 64), (16, 64, 2048), target)
+    assert not has_scores((16, 2048, 64), (16, 64, 2048), dataclasses.replace(target, platform="cpu"))
+
+
+def has_scores(first, second, target):
+    operands = (jax.ShapeDtypeStruct(sizes, np.float32) for sizes in (first, second))
+    return block_attention.has_long_product(jax.make_jaxpr(jnp.matmul)(*operands).jaxpr, target)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "are"),
+    [
+        ((16, 512, 64), (16, 64, 65536), True),  # few queries, many keys
+        ((16, 65536, 64), (16, 64, 512), True),
+        ((16, 1, 64), (16, 64, 1 << 20), False),  # one query: its keys take more than its scores
+        ((16, 65536, 64), (16, 64, 16), False),
+        ((16, 4096, 4096), (16, 4096, 64), False),  # weights · values
+        ((4096, 512, 64), (4096, 64, 512), False),  # many windows of short sequences
+        ((16, 2048, 4096), (16, 4096, 2048), False),
+    ],
+)
+def test_which_products_are_scores(first, second, are):
+    """There is more of them than of queries and keys."""
+    target = dataclasses.replace(kept_scores.this_machine(), platform="gpu")
+    assert has_scores(first, second, target) == are
+    assert has_scores(first, second, dataclasses.replace(target, specialized=True)) == are

@@ -8,24 +8,21 @@ On a GPU and a TPU, where blocks save memory but were not measured, only long se
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
 import jax
 import numpy as np
-from jax import lax
 
 from jaxops.compiler.axis_rules import Axis, independent_axes
-from jaxops.compiler.ir import Constant, Emit, Operand, Operation, Program, run
-from jaxops.compiler.passes import lazy_moves
-from jaxops.compiler.primitives import jaxprs, jit_jaxpr, plain_jaxpr, xla_metadata
-from jaxops.dtypes import wide
-from jaxops.kernels.kept_scores import keeps, may_be_long
+from jaxops.compiler.ir import Constant, Operand, Operation, Program
+from jaxops.compiler.passes.inner_programs import changed_inside
+from jaxops.compiler.passes.loop_over_blocks import Loop, with_size
+from jaxops.compiler.primitives import called_jaxpr, jaxprs, jit_jaxpr, plain_jaxpr, xla_metadata
+from jaxops.kernels.kept_scores import are_scores, keeps
 from jaxops.kernels.matmul.dot import BFLOAT16_PRODUCT
 from jaxops.kernels.target import Target
 from jaxops.kernels.tuned import Tuned
-from jaxops.static import Sizes
 
 # Bytes. Scores of 15 MB take as long in blocks as at once, scores of 33 MB half as long. Blocks of a quarter of the
 # last-level cache are best.
@@ -39,125 +36,24 @@ _SIZES = {"broadcast_in_dim": "shape", "dynamic_slice": "slice_sizes", "reshape"
 _NOT_CUT = {"conv_general_dilated", "gather"}
 
 
-@dataclass(frozen=True, eq=False)
-class Loop:
-    """A program that runs for `step` entries of an axis at a time: for one block.
-
-    program: computes one block. operands: the values that it reads from outside. cuts: for each operand, the axis along
-    which it is cut; None if each block reads the complete operand. results: the values that are read outside. types:
-    their types. axes: for each result, the axis along which its blocks are put together. size: that of the axis.
-    transformable: whether JAX may differentiate the loop, which then computes a block's scores anew in the gradient.
-    """
-
-    program: Program
-    operands: tuple[Operand, ...]
-    cuts: tuple[int | None, ...]
-    results: tuple[int, ...]
-    types: tuple[Any, ...]
-    axes: tuple[int, ...]
-    size: int
-    step: int
-    scope: str
-    transformable: bool
-    name = "loop"
-    effects = frozenset[Any]()
-
-    @property
-    def params(self) -> Mapping[str, Any]:
-        """The size of the axis, and that of a block."""
-        return {"size": self.size, "step": self.step}
-
-    def lower(self, operands: Sequence[Any], emit: Emit) -> Sequence[Any]:
-        """Computes the results for these operands, some of which may be lazy."""
-        if self.transformable:
-            return self._scanned(list(map(lazy_moves.materialize, operands)))
-
-        def block(k: Any, arrays: Sequence[Any]) -> list[Any]:
-            # JAX moves a block back that would extend beyond the end: the last two blocks may have entries in common.
-            start = k * self.step
-            inputs = [_cut(x, axis, start, self.step) for x, axis in zip(operands, self.cuts, strict=True)]
-            results = map(lazy_moves.materialize, run(self.program, inputs, emit))
-            parts = zip(arrays, results, self.axes, strict=True)
-            return [lax.dynamic_update_slice_in_dim(array, y, start, axis) for array, y, axis in parts]
-
-        arrays = [lax.full(type.shape, 0, type.dtype) for type in self.types]
-        return lax.fori_loop(0, math.ceil(self.size / self.step), block, arrays)
-
-    def _scanned(self, operands: Sequence[Any]) -> Sequence[Any]:
-        """Computes the results with a gradient that keeps operands alone."""
-        # What every block reads gets a sum of gradients, which stays exact for 16-bit types.
-        whole = [wide(x) if axis is None else None for x, axis in zip(operands, self.cuts, strict=True)]
-        cut = [
-            None if axis is None else _stacked(x, axis, self.step) for x, axis in zip(operands, self.cuts, strict=True)
-        ]
-
-        def block(whole: Sequence[Any], cut: Sequence[Any]) -> list[Any]:
-            inputs = [
-                part if axis is not None else x.astype(kept.dtype)
-                for x, part, axis, kept in zip(whole, cut, self.cuts, operands, strict=True)
-            ]
-            return run(self.program, inputs)
-
-        has_inner = any(isinstance(operation, Loop) for operation in self.program.operations)
-        compute = block if has_inner else jax.checkpoint(block)
-        _, results = lax.scan(lambda carry, parts: (carry, compute(whole, parts)), None, cut)
-        return [_joined(y, axis, self.size) for y, axis in zip(results, self.axes, strict=True)]
-
-
-def _stacked(x: Any, axis: int, step: int) -> Any:
-    """Returns blocks of an array, one after the other. The last two have entries in common if `step` does not divide
-    the size."""
-    size = x.shape[axis]
-    even = size // step * step
-    blocks = lax.slice_in_dim(x, 0, even, axis=axis)
-    blocks = blocks.reshape(*x.shape[:axis], size // step, step, *x.shape[axis + 1 :])
-    blocks = jax.numpy.moveaxis(blocks, axis, 0)
-    if even == size:
-        return blocks
-    return lax.concatenate([blocks, lax.slice_in_dim(x, size - step, size, axis=axis)[None]], 0)
-
-
-def _joined(blocks: Any, axis: int, size: int) -> Any:
-    """Returns the array of which `_stacked` makes these blocks."""
-    count, step = blocks.shape[0], blocks.shape[axis + 1]
-    even = size // step
-    x = jax.numpy.moveaxis(blocks[:even], 0, axis)
-    x = x.reshape(*x.shape[:axis], even * step, *x.shape[axis + 2 :])
-    if even == count:
-        return x
-    rest = lax.slice_in_dim(blocks[-1], step - (size - even * step), step, axis=axis)
-    return lax.concatenate([x, rest], axis)
-
-
-def _cut(x: Any, axis: int | None, start: Any, step: int) -> Any:
-    if axis is None:
-        return x
-    if not isinstance(x, lazy_moves.LazyBroadcast):
-        return lax.dynamic_slice_in_dim(lazy_moves.materialize(x), start, step, axis)
-    array = x.array
-    if axis in x.axes and array.shape[x.axes.index(axis)] > 1:
-        array = lax.dynamic_slice_in_dim(array, start, step, x.axes.index(axis))
-    return lazy_moves.LazyBroadcast(array, _with(x.shape, axis, step), x.axes)
-
-
-def _with(shape: Sizes, axis: int, size: int) -> Sizes:
-    return (*shape[:axis], size, *shape[axis + 1 :])
-
-
 def block_attention(program: Program, target: Target) -> Program:
-    """Makes a loop of each large batched product and the operations from there to the next product.
+    """Makes a loop of each large batched product and the operations from there to the next product, in branches and
+    bodies of loops, too.
 
     A program for several GPUs or TPUs stays as it is: they may share the axis over which a loop would run.
     """
     if target.platform != "cpu" and target.partitioned:
         return program
+    program = changed_inside(
+        program, lambda inner: block_attention(inner, target), called_jaxpr if target.specialized else inlined
+    )
     return _looped(program, functools.partial(_is_large, target), not target.specialized)
 
 
 def has_long_product(jaxpr: Any, target: Target) -> bool:
     """Returns True if a jaxpr, or one inside of it, has a product that becomes a loop on a target."""
     return any(
-        (eqn.outvars and _is_large(target, eqn.primitive.name, eqn.params, eqn.outvars[0].aval))
+        (eqn.outvars and _is_large(target, eqn, eqn.outvars[0].aval))
         or any(has_long_product(inner, target) for inner in jaxprs(eqn))
         for eqn in jaxpr.eqns
     )
@@ -172,39 +68,49 @@ def inlined(eqn: Any) -> Any:
     return plain_jaxpr(eqn) if is_product else None
 
 
-def _is_large(target: Target, name: str, params: Any, type: Any) -> bool:
-    """Returns True for a batched product that becomes a loop on a target, if there is another product after it."""
-    bytes_, free = _bytes(name, params, type)
+def _is_large(target: Target, eqn: Any, type: Any) -> bool:
+    """Returns True for a batched product, with a result of this type, that becomes a loop on a target if there is
+    another product after it."""
+    if not _is_batched(eqn):
+        return False
+    batches = eqn.params["dimension_numbers"][1]
+    first, second = (
+        [v.aval.shape[a] for a in range(v.aval.ndim) if a not in axes]
+        for v, axes in zip(eqn.invars, batches, strict=True)
+    )
+    is_long = are_scores(first, second, type.shape[len(batches[0]) :])
     if target.specialized:
-        return (target.platform == "cpu" or may_be_long(free)) and bytes_ > _LARGE
-    return may_be_long(free) and not keeps(target.platform, type.shape)
+        return (target.platform == "cpu" or is_long) and _bytes(type) > _LARGE
+    return is_long and not keeps(target.platform, type.shape)
 
 
-def _looped(program: Program, is_large: Callable[[str, Any, Any], bool], transformable: bool) -> Program:
+def _looped(program: Program, is_large: Callable[[Any, Any], bool], transformable: bool) -> Program:
     """Returns the program with loops for large batched products, each up to the next product."""
     loops: dict[int, Loop | None] = {}  # the position of the last operation of a loop → the loop; of the rest → None
     for position, operation in enumerate(program.operations):
-        if position in loops or not operation.results:
+        if position in loops or operation.name != "dot_general":
             continue
-        if is_large(operation.name, operation.params, program.types[operation.results[0]]):
+        if is_large(operation.equation, program.types[operation.results[0]]):
             regions = (_Region(program, position, axis) for axis in _axes(operation, program))
             region = next((region for region in regions if region.pays()), None)
             if region is not None:
                 loops |= dict.fromkeys(region.positions) | {region.positions[-1]: region.loop(transformable)}
+    if not loops:
+        return program
     operations = (loops.get(position, operation) for position, operation in enumerate(program.operations))
-    return program.replace(operations=[operation for operation in operations if operation is not None])
+    return program.replace(operations=[operation for operation in operations if operation is not None]).needed()
 
 
-def _bytes(name: str, params: Any, type: Any) -> tuple[int, Sizes]:
-    """Counts the bytes of the result of a batched product, whose type this is. Returns the sizes that are not those of
-    batches, too; 0 and () for any other operation."""
-    if name != "dot_general" or not params["dimension_numbers"][1][0]:
-        return 0, ()
-    return type.size * type.dtype.itemsize, type.shape[len(params["dimension_numbers"][1][0]) :]
+def _is_batched(eqn: Any) -> bool:
+    return eqn.primitive.name == "dot_general" and bool(eqn.params["dimension_numbers"][1][0])
 
 
-def _exceeds_block(name: str, params: Any, type: Any) -> bool:
-    return _bytes(name, params, type)[0] > _BLOCK
+def _bytes(type: Any) -> int:
+    return type.size * type.dtype.itemsize
+
+
+def _exceeds_block(eqn: Any, type: Any) -> bool:
+    return _is_batched(eqn) and _bytes(type) > _BLOCK
 
 
 def _axes(operation: Operation, program: Program) -> Iterator[int]:
@@ -225,11 +131,14 @@ class _Region:
         self._program, first = program, program.operations[start]
         type = program.types[first.results[0]]
         self._size = type.shape[axis]
-        self._step = math.ceil(self._size / math.ceil(_bytes(first.name, first.params, type)[0] / _BLOCK))
+        self._step = math.ceil(self._size / math.ceil(_bytes(type) / _BLOCK))
         self._axes: dict[Any, int] = {}  # a value computed inside → the axis along which it is cut
         self._operands: dict[
             tuple[Operand, int | None], int
         ] = {}  # (a value from outside, the axis along which it is cut) → its number in the block
+        self._broadcast: dict[
+            tuple[Operand, int | None], int
+        ] = {}  # the same, of values that the block broadcasts itself
         self._numbers: dict[Any, int] = {}  # a value computed inside → its number in the block
         self._types: list[Any] = []  # of the values of the block, by number
         self._operations: list[Operation] = []
@@ -256,29 +165,49 @@ class _Region:
         return jax.typeof(operand.value) if isinstance(operand, Constant) else self._program.types[operand]
 
     def _add(self, operation: Operation, cut: Axis) -> None:
-        operands: list[Operand] = []
-        for operand, axis in zip(operation.operands, cut.operands, strict=True):
-            if operand in self._numbers:
-                operands.append(self._numbers[operand])
-            elif isinstance(operand, Constant) and not np.shape(operand.value):
-                operands.append(operand)
-            else:
-                name = operand, axis
-                if name not in self._operands:
-                    self._operands[name] = self._value(*name)
-                operands.append(self._operands[name])
+        operands = tuple(map(self._operand, operation.operands, cut.operands))
         (result,) = operation.results
         self._axes[result], self._numbers[result] = cut.result, self._value(result, cut.result)
+        self._append(operation, operands, cut.result, self._numbers[result])
+
+    def _append(self, operation: Operation, operands: tuple[Operand, ...], axis: int, result: int) -> None:
+        """Adds an operation to the block, by the numbers of its values there. axis: along which its result is cut."""
         equation = operation.equation
         if key := _SIZES.get(operation.name):
-            params = {**equation.params, key: _with(equation.params[key], cut.result, self._step)}
+            params = {**equation.params, key: with_size(equation.params[key], axis, self._step)}
             equation = equation.replace(params=params)
-        self._operations.append(Operation(equation, tuple(operands), (self._numbers[result],), operation.scope))
+        self._operations.append(Operation(equation, operands, (result,), operation.scope))
+
+    def _operand(self, operand: Operand, axis: int | None) -> Operand:
+        """Returns a value in the block, cut along an axis if it is one from outside."""
+        if operand in self._numbers:
+            return self._numbers[operand]
+        if isinstance(operand, Constant) and not np.shape(operand.value):
+            return operand
+        name = operand, axis
+        if name not in self._operands and name not in self._broadcast:
+            producer = self._program.producer(operand)
+            if axis is None or producer is None or producer.name != "broadcast_in_dim":
+                self._operands[name] = self._value(operand, axis)
+            else:
+                self._broadcast[name] = self._broadcast_inside(producer, axis)
+        return self._operands[name] if name in self._operands else self._broadcast[name]
+
+    def _broadcast_inside(self, producer: Operation, axis: int) -> int:
+        """Adds the operation that broadcasts a scale or a mask to all scores, as its result would be as large as
+        they are. Returns the number of its result."""
+        (value,), (result,) = producer.operands, producer.results
+        sizes = np.shape(value.value) if isinstance(value, Constant) else self._type(value).shape
+        axes = independent_axes(producer.name, producer.params, [sizes], self._type(result).shape)
+        (inner,) = next(each.operands for each in axes if each.result == axis)
+        operand, number = self._operand(value, inner), self._value(result, axis)
+        self._append(producer, (operand,), axis, number)
+        return number
 
     def _value(self, operand: Operand, axis: int | None) -> int:
         """Adds a value to the block: the operand, or its part along the axis. Returns the number of the value."""
         type = self._type(operand)
-        self._types.append(type if axis is None else type.update(shape=_with(type.shape, axis, self._step)))
+        self._types.append(type if axis is None else type.update(shape=with_size(type.shape, axis, self._step)))
         return len(self._types) - 1
 
     def _results(self) -> list[int]:

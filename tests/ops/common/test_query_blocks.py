@@ -160,6 +160,30 @@ def test_memory(name):
         assert jax.jit(function).lower(x, x, x).compile().memory_analysis().temp_size_in_bytes < most
 
 
+def few_queries(q, k, v):
+    return jo.microsoft.multi_head_attention(q, k, v, num_heads=16)[0]
+
+
+def after_a_past(q, k, v):
+    lengths = np.full((1,), 65535, np.int32)
+    return jo.microsoft.group_query_attention(q, q, q, k, v, lengths, 65536, num_heads=16, kv_num_heads=16)[0]
+
+
+@pytest.mark.parametrize(
+    ("attend", "query", "key"),
+    [
+        (jo.attention, (1, 16, 512, 64), (1, 16, 65536, 64)),
+        (few_queries, (1, 512, 1024), (1, 65536, 1024)),
+        (after_a_past, (1, 512, 1024), (1, 16, 65024, 64)),
+    ],
+)
+def test_memory_of_many_keys(attend, query, key):
+    """All scores take 2,147 MB, and their gradient needs them twice; keys take 268 MB."""
+    q, k = (jax.ShapeDtypeStruct(sizes, np.float32) for sizes in (query, key))
+    compiled = jax.jit(gradient(attend)).lower(q, k, k).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 1600e6
+
+
 def test_form_by_platform_and_size():
     """A pass makes loops over heads of a specialized program for a CPU. A gradient of small sizes is faster at once."""
     small = jax.ShapeDtypeStruct((1, 16, 2048, 64), jnp.bfloat16)

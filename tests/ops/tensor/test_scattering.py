@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from graphs import at_opset
+from graphs import at_opset, model
 from jax.export import export, symbolic_shape
 
 from jaxops import ops
 from jaxops.errors import ArgumentError, AxisError, BoundsError, DTypeError, ShapeError
+from jaxops.onnx import load
 
 RNG = np.random.default_rng(1)
 X = RNG.normal(size=(3, 4, 5)).astype(np.float32)
@@ -186,6 +187,14 @@ def test_gradients() -> None:
     jax.test_util.check_grads(lambda x: ops.gather_nd(x, i), (X,), order=1, modes=["rev"], atol=1e-2, rtol=1e-2)
     put = lambda x, u: ops.scatter_nd(x, jnp.asarray(i), u, reduction="add")  # noqa: E731
     jax.test_util.check_grads(put, (X, X[:2, 0]), order=1, modes=["rev"], atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("node", ['ScatterND<reduction = "mul">', 'ScatterElements<reduction = "mul">'])
+def test_a_model_with_products_for_every_platform(node: str) -> None:
+    text = f"main (float[4,1] x, int64[2,1] at, float[2,1] by) => (float[4,1] y) {{ y = {node}(x, at, by) }}"
+    net, x, at, by = load(model(text)), np.ones((4, 1), np.float32), np.array([[1], [3]]), np.float32([[2], [3]])
+    exported = net.export(platforms=["cpu", "cuda", "tpu"])
+    np.testing.assert_array_equal(exported.call({}, x, at.astype(np.int32), by), [[1], [2], [1], [3]])
 
 
 def test_tensor_scatter() -> None:
