@@ -131,10 +131,7 @@ def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any])
     rows, (over,) = math.prod(rest), over_b
     is_usual = a.ndim == 2 or over_a == (a.ndim - 1,)
     first = is_usual and _goes_first(target, b, over, rows)
-    if first:
-        turns = over == 0
-    else:
-        turns = target.prepared and (_reads_columns(b) if over == 0 else _reads_rows(b, rows))
+    turns = over == 0 if first else target.prepared and (_reads_columns(b) if over == 0 else _reads_rows(b, rows))
     over = 1 - over if turns else over
     # For one row, XLA converts all bfloat16 weights to float32; for two rows it does not.
     in_two = b.dtype == jnp.bfloat16 and _is_row(rows)

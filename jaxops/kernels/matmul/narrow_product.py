@@ -90,7 +90,8 @@ def _sum_of_panels(rows: Any, b: Any) -> jax.Array:
     def panel(first: Any, size: int) -> jax.Array:
         part = lax.dynamic_slice_in_dim(rows, first, size, 1)
         weights = _floats(lax.dynamic_slice_in_dim(b, first, size, 0))
-        return one_of_two(part, weights, 0) if len(rows) == 1 else lax.dot(part, weights)
+        # Without the barrier, XLA would swap the operands, and multiply (N, K) by (K, R) slowly.
+        return lax.optimization_barrier(one_of_two(part, weights, 0) if len(rows) == 1 else lax.dot(part, weights))
 
     sums = panel(count * size, k - count * size) if k % size else jnp.zeros((len(rows), n), jnp.float32)
     return lax.fori_loop(0, count, lambda i, sums: sums + panel(i * size, size), sums)

@@ -93,3 +93,18 @@ def test_a_program_without_calls_is_left_as_it_is():
     program = Program.of(jax.make_jaxpr(lambda x: lax.scan(lambda c, _: (c + 1, None), x, None, length=2)[0])(X))
     after = select_kernels(program, Target("cpu", specialized=True, prepared=True))
     assert [o.equation for o in after.operations] == [o.equation for o in program.operations]
+
+
+def test_weights_are_not_turned_inside_of_a_loop():
+    """There, they would be turned at each step, as nothing inside of a loop is prepared."""
+
+    def product(x, w):
+        return jo.matmul(x, w)
+
+    def steps(x, w):
+        return lax.scan(lambda c, _: (product(c, w), None), x, None, length=3)[0]
+
+    x, w = jnp.ones((8, 1024), jnp.float32), jnp.ones((1024, 1024), jnp.float32)
+    target = Target("cpu", specialized=True, prepared=True)
+    assert "transpose" in names(specialized(product, target), x, w)
+    assert "transpose" not in names(specialized(steps, target), x, w)
