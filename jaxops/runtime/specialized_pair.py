@@ -117,7 +117,8 @@ def specialize(
     read, result_tree = [pieces[k].name for k in specialized.read], jax.tree.structure(results)
     types = {piece.name: _type(x) for piece, x in zip(pieces, closed.in_avals[: len(pieces)], strict=True)}
     expected = Prepared(specialized.prepare.types, {name: types[name] for name in read})
-    prepare_traced, call = jax.jit(partial(under_auto_axes, specialized.prepare)), _call(specialized, transformable)
+    on_mesh = partial(under_auto_axes, specialized.prepare, splits=specialized.prepare.splits)
+    prepare_traced, call = jax.jit(on_mesh), _call(specialized, transformable)
 
     def prepare(params: Mapping[str, Any]) -> Prepared:
         with x64_on(x64):
