@@ -24,7 +24,7 @@ PARAMETERS_BY_AXIS = {
 _WITHOUT_SIZES = ELEMENTWISE | {
     *("argmax", "argmin", "concatenate", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "dot_general"),
     *("optimization_barrier", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum"),
-    *("reduce_xor", "sharding_constraint", "sort", "split", "squeeze", "top_k", "transpose"),
+    *("reduce_xor", "sharding_constraint", "sort", "split", "squeeze", "stack", "top_k", "transpose"),
 }
 # The parameter with the sizes of the result along independent axes.
 SIZES = {"broadcast_in_dim": "shape", "reshape": "new_sizes", "slice": "limit_indices"}

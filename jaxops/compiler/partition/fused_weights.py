@@ -40,18 +40,19 @@ def cut_weights(closed: Any, weights: int, axes: Mapping[int, int]) -> tuple[Any
     if not parts:
         return closed, {}
 
+    bounds = {number: (0, *(part.stop for part in found)) for number, found in parts.items()}
+
     def emit(operation: Operation, operands: Sequence[Any], _: Any = None, /) -> Sequence[Any]:
-        on_parts = follower.on_parts.get(operation)
-        if on_parts is not None and follower.weight_of(operation) in parts:
-            return on_parts(operands)
+        weight, on_parts = follower.on_parts.get(operation, (None, None))
+        if on_parts is not None and weight in parts:
+            return on_parts(operands, bounds[weight])
         return operation.emit(list(map(_joined, operands)))
 
     def run(*arguments: Any) -> list[Any]:
         given, values = iter(arguments), dict[Any, Any]()
         for number in program.inputs:
             if number in parts:
-                bounds = (0, *(part.stop for part in parts[number]))
-                values[number] = _Parts(tuple(next(given) for _ in parts[number]), axes[number], bounds, 1)
+                values[number] = _Parts(tuple(next(given) for _ in parts[number]), axes[number], bounds[number], 1)
             else:
                 values[number] = next(given)
         return list(map(_joined, evaluate(program.operations, values, program.outputs, emit)))
@@ -98,12 +99,13 @@ class _Follower:
     """Follows the features of weights through a program.
 
     program: has the operations of calls that read features in place of these calls. on_parts: for the operations that
-    compute each part by itself, the function of their operands that does.
+    compute each part by itself, a weight, and the function of (operands, bounds of the weight's parts) that does.
     """
 
     def __init__(self, closed: Any, weights: int, axes: Mapping[int, int]) -> None:
         self._types: list[Any] = [v.aval for v in closed.jaxpr.invars]
         self._operations: list[Operation] = []
+        self._producers: dict[Operand, int] = {}  # of values made of constants → the position of the operation
         self._sizes = {number: self._types[number].shape[axis] for number, axis in axes.items()}
         self._features: dict[Operand, _Features] = {k: _Features(k, axes[k], 0, n) for k, n in self._sizes.items()}
         self._like = {number: number for number in axes}  # a weight → one that is cut at the same features
@@ -112,7 +114,7 @@ class _Follower:
         self._whole: set[int] = set()  # weights whose features are read together
         self._of_weights: set[Operand] = set(range(weights))  # values that no input of a call changes
         self._constants: dict[Operand, Any] = {}
-        self.on_parts: dict[Operation, Callable[[Sequence[Any]], Sequence[Any]]] = {}
+        self.on_parts: dict[Operation, tuple[int, Callable[[Sequence[Any], Sequence[int]], Sequence[Any]]]] = {}
         inputs = tuple(range(len(self._types)))
         outputs = self._walked(closed, inputs, "")
         self._read_together(outputs)
@@ -133,10 +135,6 @@ class _Follower:
                 heads = {(cut.start, cut.stop): cut.heads for cut in sorted(cuts, key=lambda cut: cut.heads)}
                 found[number] = tuple(Part(*pair, heads.get(pair, 0)) for pair in itertools.pairwise(bounds))
         return found
-
-    def weight_of(self, operation: Operation) -> int | None:
-        """Returns a weight whose features an operation reads."""
-        return next((self._features[v].weight for v in operation.operands if v in self._features), None)
 
     def _root(self, weight: int) -> int:
         while self._like[weight] != weight:
@@ -160,6 +158,8 @@ class _Follower:
             self._operations.append(operation)
             if all(v in self._of_weights or isinstance(v, Constant) for v in operands) and not equation.effects:
                 self._of_weights.update(results)
+            if all(isinstance(v, Constant) or v in self._producers for v in operands):
+                self._producers.update(dict.fromkeys(results, len(self._operations) - 1))
             if operation.name == "broadcast_in_dim" and isinstance(operands[0], Constant):
                 self._constants[results[0]] = operands[0].value
             if has_features and not self._follow(operation):
@@ -175,7 +175,7 @@ class _Follower:
         if name == "sharding_constraint" and features is not None:
             # It says where all features are together; the parts of the weight say where each of them is.
             self._features[operation.results[0]] = features
-            self.on_parts[operation] = lambda operands: [operands[0]]
+            self.on_parts[operation] = features.weight, lambda operands, _: [operands[0]]
             return True
         if name == "split" and features is not None and params["axis"] == features.axis:
             ends = np.cumsum((0, *params["sizes"])).tolist()
@@ -205,7 +205,8 @@ class _Follower:
             found.append(features._replace(start=first, stop=last, heads=heads))
             self._features[result] = found[-1]._replace(heads=features.heads)
         self._cuts += found
-        self.on_parts[operation] = lambda operands: [operands[0].between(f.start, f.stop) for f in found]
+        between = [(f.start, f.stop) for f in found]
+        self.on_parts[operation] = features.weight, lambda operands, _: [operands[0].between(*each) for each in between]
         return True
 
     def _look_up(self, operation: Operation, features: _Features) -> bool:
@@ -223,9 +224,11 @@ class _Follower:
         first = features.start + features.unit * entry
         found = features._replace(start=first, stop=first + features.unit, heads=features.heads or 1)
         self._cuts.append(found)
-        self.on_parts[operation] = lambda operands: [
-            lax.squeeze(_joined(operands[0].between(found.start, found.stop)), (axis,))
-        ]
+
+        def on_parts(operands: Sequence[Any], bounds: Sequence[int]) -> Sequence[Any]:
+            return [lax.squeeze(operands[0].between(found.start, found.stop), (axis,))]
+
+        self.on_parts[operation] = features.weight, on_parts
         return True
 
     def _each(self, operation: Operation) -> bool:
@@ -248,8 +251,33 @@ class _Follower:
             self._like[self._root(other.weight)] = self._root(first.weight)
         heads = max(f.heads for f in read.values())
         self._features |= dict.fromkeys(operation.results, first._replace(axis=cut.result, heads=heads))
-        self.on_parts[operation] = lambda operands: _on_each_part(operation, operands, cut)
+        self.on_parts[operation] = first.weight, lambda operands, _: _on_each_part(operation, operands, cut)
+        if first.stop - first.start == self._sizes[first.weight]:
+            for k, v in enumerate(operands):
+                if k not in read and cut.operands[k] is not None:
+                    self._cut_constant(v, cut.operands[k], first)
         return True
+
+    def _cut_constant(self, value: Operand, axis: int, features: _Features) -> None:
+        """Computes a value that is made of constants in the parts of features, which it meets along an axis."""
+        position = self._producers.get(value)
+        if position is None:
+            return
+        operation = self._operations[position]
+        sizes = [np.shape(v.value) if isinstance(v, Constant) else self._types[v].shape for v in operation.operands]
+        axes = independent_axes(operation.name, operation.params, sizes, self._types[value].shape)
+        cut = next((each for each in axes if each.result == axis), None)
+        if cut is None or operation in self.on_parts or not keeps_parameters(operation.equation):
+            return
+        unit = features.unit
+
+        def on_parts(operands: Sequence[Any], bounds: Sequence[int]) -> Sequence[Any]:
+            return _on_each_part(operation, operands, cut, bounds, unit)
+
+        self.on_parts[operation] = features.weight, on_parts
+        for v, k in zip(operation.operands, cut.operands, strict=True):
+            if k is not None:
+                self._cut_constant(v, k, features)
 
     def _reshape(self, operation: Operation, features: _Features) -> bool:
         """Follows a reshape that divides the axis of the features: by parts, by heads, or both."""
@@ -269,33 +297,47 @@ class _Follower:
         heads = after[axis + 1] if end > axis + 1 else 0
         self._features[operation.results[0]] = features._replace(axis=axis, unit=unit, heads=heads)
 
-        def on_parts(operands: Sequence[Any]) -> Sequence[Any]:
+        def on_parts(operands: Sequence[Any], _: Sequence[int]) -> Sequence[Any]:
             (x,) = operands
             widths = [(stop - start) // unit for start, stop in itertools.pairwise(x.bounds)]
             arrays = [lax.reshape(a, _with(after, axis, n)) for a, n in zip(x.arrays, widths, strict=True)]
             return [_Parts(tuple(arrays), axis, x.bounds, unit)]
 
-        self.on_parts[operation] = on_parts
+        self.on_parts[operation] = features.weight, on_parts
         return True
 
 
-def _on_each_part(operation: Operation, operands: Sequence[Any], cut: Axis) -> Sequence[Any]:
-    """Computes an operation on each part of its operands. cut: the axis of the features."""
+def _on_each_part(
+    operation: Operation, operands: Sequence[Any], cut: Axis, bounds: Sequence[int] = (), unit: int = 1
+) -> Sequence[Any]:
+    """Computes an operation on each part of its operands.
+
+    cut: the axis of the features. bounds, unit: of the parts; by default, as those of an operand.
+    """
     like = next((x for x in operands if isinstance(x, _Parts)), None)
-    if like is None:  # its operands have one part alone
+    if like is None and not bounds:  # the operands have one part alone
         return operation.emit(operands)
+    bounds, unit = (bounds, unit) if bounds else (like.bounds, like.unit)
     results = []
-    for k, (start, stop) in enumerate(itertools.pairwise(like.bounds)):
-        ends = [(feature - like.bounds[0]) // like.unit for feature in (start, stop)]
-        sliced = [
-            x.arrays[k] if isinstance(x, _Parts) else x if axis is None else lax.slice_in_dim(x, *ends, axis=axis)
-            for x, axis in zip(operands, cut.operands, strict=True)
-        ]
+    for k, ends in enumerate(itertools.pairwise((feature - bounds[0]) // unit for feature in bounds)):
+        sliced = [_sliced(x, k, axis, ends, bounds) for x, axis in zip(operands, cut.operands, strict=True)]
         params = dict(operation.params)
         if key := SIZES.get(operation.name):
             params[key] = _with(params[key], cut.result, ends[1] - ends[0])
         results.append(operation.emit(sliced, params))
-    return [_Parts(arrays, cut.result, like.bounds, like.unit) for arrays in zip(*results, strict=True)]
+    return [_Parts(arrays, cut.result, tuple(bounds), unit) for arrays in zip(*results, strict=True)]
+
+
+def _sliced(x: Any, number: int, axis: int | None, ends: tuple[int, int], bounds: Sequence[int]) -> Any:
+    """Returns a part of an operand. ends: its entries."""
+    if isinstance(x, _Parts) and x.axis == axis and x.bounds == tuple(bounds):
+        return x.arrays[number]
+    x = _joined(x)
+    if axis is None:
+        return x
+    if isinstance(x, np.ndarray):  # stays a constant
+        return x[(slice(None),) * axis + (slice(*ends),)]
+    return lax.slice_in_dim(x, *ends, axis=axis)
 
 
 def _joined(x: Any) -> Any:

@@ -13,9 +13,7 @@ from jaxops.compiler.primitives import sizes_of
 Split = tuple[Any, ...]
 
 
-def splits_of(
-    operations: Iterable[Operation], weights: Mapping[int, Split], outputs: Sequence[int]
-) -> list[Split]:
+def splits_of(operations: Iterable[Any], weights: Mapping[int, Split], outputs: Sequence[int]) -> list[Split]:
     """Returns how a mesh splits values. weights: how it splits the weights, by the numbers of values.
 
     An operation splits its results where it computes each entry from one entry of a split operand; a constraint in the
@@ -23,8 +21,9 @@ def splits_of(
     """
     splits = dict(weights)
     for operation in operations:
-        results = operation.equation.outvars
-        found = _split(operation, [splits.get(v, ()) for v in operation.operands]) if results else ()
+        known = [splits.get(v, ()) for v in operation.operands]
+        # Constants have no equation.
+        found = _split(operation, known) if isinstance(operation, Operation) and operation.results else ()
         splits |= dict.fromkeys(operation.results, found)
     return [splits[v] for v in outputs]
 
