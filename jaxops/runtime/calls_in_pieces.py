@@ -45,13 +45,13 @@ class CallsInPieces:
             program = self.programs[signature] = self._traced(cache, static, inputs, rng)
         missing: dict[str, list[Piece]] = {}
         for piece in program.pieces:
-            if piece.is_part and piece.name not in cache.prepared:
+            if piece.is_part and piece.key not in cache.prepared:
                 missing.setdefault(piece.weight, []).append(piece)
         for name, pieces in missing.items():
             weight = current(cache.params[name])  # is not kept unless the caller has it, too
-            cache.prepared.update((piece.name, piece.of(weight)) for piece in pieces)
+            cache.prepared.update((piece.key, piece.of(weight)) for piece in pieces)
         whole = iter(arrays([cache.params[piece.weight] for piece in program.pieces if not piece.is_part]))
-        weights = [cache.prepared[piece.name] if piece.is_part else next(whole) for piece in program.pieces]
+        weights = [cache.prepared[piece.key] if piece.is_part else next(whole) for piece in program.pieces]
         return jax.tree.unflatten(program.tree, program.run(weights, leaves))
 
     def _traced(self, cache: CallCache, static: tuple[Any, ...], inputs: Any, rng: Any) -> _Program:

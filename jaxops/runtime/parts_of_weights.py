@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxops.compiler.partition.fused_weights import Part, cut_weights
+from jaxops.compiler.partition.fused_weights import Part, cut_weights, part_of
 from jaxops.meshes import moved_to
 from jaxops.runtime.auto_axes import auto_axes, under_auto_axes
 
@@ -36,12 +35,16 @@ class Piece:
         """The name of the weight, with the entries of a part."""
         return f"{self.weight}[{self.start}:{self.stop}]" if self.is_part else self.weight
 
+    @property
+    def key(self) -> str:
+        """A text that no other piece of the model has."""
+        return f"{self.name} {self.kept and self.kept.spec}"
+
     def of(self, weight: Any) -> Any:
         """Returns the piece of a weight; it stays on the devices of the weight if these are not those of the mesh."""
         if self.kept is None:
             return weight
-        cut = under_auto_axes(lambda x: jax.lax.slice_in_dim(x, self.start, self.stop, axis=self.axis), weight)
-        return moved_to(self.kept, cut)
+        return moved_to(self.kept, under_auto_axes(part_of, weight, self.axis, self.start, self.stop))
 
 
 def in_pieces(closed: Any, names: Sequence[str], places: Mapping[str, NamedSharding]) -> tuple[Any, list[Piece]]:

@@ -18,7 +18,7 @@ from jaxops.errors import DTypeError, ShapeError, SignatureError, UnsupportedErr
 from jaxops.graph.nodes import Tensor
 from jaxops.kernels.target import this_machine
 from jaxops.runtime.arguments import Given, InputBinder, undeferred
-from jaxops.runtime.auto_axes import any_on_mesh, under_auto_axes
+from jaxops.runtime.auto_axes import any_on_mesh, auto_axes, under_auto_axes
 from jaxops.runtime.parameter_values import matched
 from jaxops.runtime.parts_of_weights import Piece, in_pieces
 from jaxops.runtime.x64 import in_64_bits, is_on, x64_on
@@ -113,7 +113,8 @@ def specialize(
         else:
             closed, pieces = in_pieces(closed, names, places)
             target = replace(this_machine(specialized=not transformable, prepared=True), partitioned=True)
-            specialized = pipeline.specialize(closed, len(pieces), target)
+            with auto_axes():  # as when it runs
+                specialized = pipeline.specialize(closed, len(pieces), target)
     read, result_tree = [pieces[k].name for k in specialized.read], jax.tree.structure(results)
     types = {piece.name: _type(x) for piece, x in zip(pieces, closed.in_avals[: len(pieces)], strict=True)}
     expected = Prepared(specialized.prepare.types, {name: types[name] for name in read})

@@ -7,6 +7,7 @@ weight stays as it is if anything reads all of its features together.
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -65,6 +66,11 @@ def cut_weights(closed: Any, weights: int, axes: Mapping[int, int]) -> tuple[Any
     return jax.make_jaxpr(run)(*types), parts
 
 
+def part_of(weight: Any, axis: int, start: int, stop: int) -> Any:
+    """Returns the entries of a weight from `start` to `stop` of an axis."""
+    return lax.slice_in_dim(weight, start, stop, axis=axis)
+
+
 class _Features(NamedTuple):
     """The features of a weight that a value has, in the order of the weight.
 
@@ -87,12 +93,6 @@ class _Parts(NamedTuple):
     axis: int
     bounds: tuple[int, ...]
     unit: int
-
-    def between(self, start: int, stop: int) -> Any:
-        """Returns the parts between two features; one alone is an array."""
-        first, last = self.bounds.index(start), self.bounds.index(stop)
-        arrays = self.arrays[first:last]
-        return arrays[0] if len(arrays) == 1 else self._replace(arrays=arrays, bounds=self.bounds[first : last + 1])
 
 
 class _Follower:
@@ -122,17 +122,19 @@ class _Follower:
 
     def parts(self) -> dict[int, tuple[Part, ...]]:
         """Returns the parts of the weights that are cut."""
-        whole, found = set(map(self._root, self._whole)), {}
+        cuts, divisors, found = defaultdict[int, list[_Features]](list), defaultdict[int, set[int]](set), {}
+        for cut in self._cuts:
+            cuts[self._root(cut.weight)].append(cut)
+        for weight, divisor in self._units:
+            divisors[self._root(weight)].add(divisor)
+        whole = set(map(self._root, self._whole))
         matrices = {self._root(number) for number in self._sizes if len(self._types[number].shape) > 1}
         for number, size in self._sizes.items():
             root = self._root(number)
-            cuts = [cut for cut in self._cuts if self._root(cut.weight) == root]
-            bounds = sorted({0, size, *(cut.start for cut in cuts), *(cut.stop for cut in cuts)})
-            units = [unit for weight, unit in self._units if self._root(weight) == root]
-            if root in whole or root not in matrices or any(b % unit for b in bounds for unit in units):
-                continue
-            if len(bounds) > 2:
-                heads = {(cut.start, cut.stop): cut.heads for cut in sorted(cuts, key=lambda cut: cut.heads)}
+            bounds = sorted({0, size, *(cut.start for cut in cuts[root]), *(cut.stop for cut in cuts[root])})
+            uneven = any(bound % divisor for bound in bounds for divisor in divisors[root])
+            if root in matrices and root not in whole and len(bounds) > 2 and not uneven:
+                heads = {(cut.start, cut.stop): cut.heads for cut in sorted(cuts[root], key=lambda cut: cut.heads)}
                 found[number] = tuple(Part(*pair, heads.get(pair, 0)) for pair in itertools.pairwise(bounds))
         return found
 
@@ -144,7 +146,10 @@ class _Follower:
     def _read_together(self, values: Sequence[Operand]) -> None:
         """Notes the weights of which a value has all features; parts that were cut before may be read in any way."""
         read = [self._features[v] for v in values if v in self._features]
-        self._whole.update(f.weight for f in read if f.stop - f.start == self._sizes[f.weight])
+        self._whole.update(f.weight for f in read if not self._is_part(f))
+
+    def _is_part(self, features: _Features) -> bool:
+        return features.stop - features.start < self._sizes[features.weight]
 
     def _walked(self, jaxpr: Any, inputs: Sequence[Operand], scope: str) -> list[Operand]:
         def add(equation: Any, operands: Sequence[Operand]) -> Sequence[Operand]:
@@ -170,6 +175,8 @@ class _Follower:
 
     def _follow(self, operation: Operation) -> bool:
         """Notes the features of the results of an operation; returns False if it reads features together."""
+        if not operation.results:
+            return False
         name, params = operation.name, operation.params
         features = self._features.get(operation.operands[0])
         if name == "sharding_constraint" and features is not None:
@@ -185,8 +192,9 @@ class _Follower:
             start, stop = (params[key][features.axis] for key in ("start_indices", "limit_indices"))
             if (start, stop) != (0, sizes[features.axis]):
                 sizes[features.axis] = stop - start
-                of_axis = params["strides"] is None and self._types[operation.results[0]].shape == tuple(sizes)
-                return of_axis and self._cut(operation, features, [(start, stop)])
+                if set(params["strides"] or (1,)) != {1} or self._types[operation.results[0]].shape != tuple(sizes):
+                    return False
+                return self._cut(operation, features, [(start, stop)])
         if name == "gather" and features is not None:
             return self._look_up(operation, features)
         if self._each(operation):
@@ -206,7 +214,10 @@ class _Follower:
             self._features[result] = found[-1]._replace(heads=features.heads)
         self._cuts += found
         between = [(f.start, f.stop) for f in found]
-        self.on_parts[operation] = features.weight, lambda operands, _: [operands[0].between(*each) for each in between]
+        self.on_parts[operation] = (
+            features.weight,
+            lambda operands, _: [_between(operands[0], *each) for each in between],
+        )
         return True
 
     def _look_up(self, operation: Operation, features: _Features) -> bool:
@@ -226,7 +237,7 @@ class _Follower:
         self._cuts.append(found)
 
         def on_parts(operands: Sequence[Any], bounds: Sequence[int]) -> Sequence[Any]:
-            return [lax.squeeze(operands[0].between(found.start, found.stop), (axis,))]
+            return [lax.squeeze(_between(operands[0], found.start, found.stop), (axis,))]
 
         self.on_parts[operation] = features.weight, on_parts
         return True
@@ -249,10 +260,12 @@ class _Follower:
             return False  # a slice of it would be work of each call
         for other in others:
             self._like[self._root(other.weight)] = self._root(first.weight)
+        if operation.name == "reshape" and self._is_part(first) and cut.result and result[cut.result - 1] == 1:
+            self._cuts.append(first._replace(heads=1))  # an axis of heads, of which there is one
         heads = max(f.heads for f in read.values())
         self._features |= dict.fromkeys(operation.results, first._replace(axis=cut.result, heads=heads))
         self.on_parts[operation] = first.weight, lambda operands, _: _on_each_part(operation, operands, cut)
-        if first.stop - first.start == self._sizes[first.weight]:
+        if not self._is_part(first):
             for k, v in enumerate(operands):
                 if k not in read and cut.operands[k] is not None:
                     self._cut_constant(v, cut.operands[k], first)
@@ -290,7 +303,7 @@ class _Follower:
         if end is None:
             return False
         unit = features.unit * (size // after[axis])
-        if features.stop - features.start < self._sizes[features.weight]:
+        if self._is_part(features):
             self._cuts.append(features._replace(heads=after[axis]))
             return False  # a part of its own, which is read as any value
         self._units.append((features.weight, unit))
@@ -338,6 +351,15 @@ def _sliced(x: Any, number: int, axis: int | None, ends: tuple[int, int], bounds
     if isinstance(x, np.ndarray):  # stays a constant
         return x[(slice(None),) * axis + (slice(*ends),)]
     return lax.slice_in_dim(x, *ends, axis=axis)
+
+
+def _between(x: Any, start: int, stop: int) -> Any:
+    """Returns the parts of a value between two features; one part alone is an array."""
+    if not isinstance(x, _Parts):
+        return x
+    first, last = x.bounds.index(start), x.bounds.index(stop)
+    arrays = x.arrays[first:last]
+    return arrays[0] if len(arrays) == 1 else x._replace(arrays=arrays, bounds=x.bounds[first : last + 1])
 
 
 def _joined(x: Any) -> Any:
