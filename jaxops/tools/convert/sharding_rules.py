@@ -135,9 +135,11 @@ def tensor_parallel(axis: str, mesh: Any = None) -> GraphRule:
     split by the features that it makes, and the last one by those that it contracts, so that one sum over the devices
     is enough for both. A table is split by its rows, or by its features if its rows do not divide. Experts are divided
     among the devices, and filters of a convolution are split by output channels. These stay whole on each device:
-    vectors, small tables, a weight that makes queries, keys and values at once, and keys and values of fewer heads than
-    devices. Scales and zero points of quantized weights follow their weights, and so do adapters: the matrix with the
-    features that are split is split, and the other one is whole. `explain` tells what became of each.
+    vectors, small tables, and keys and values of fewer heads than devices. So does a weight that makes queries, keys
+    and values at once, in `model.params` and `model.apply`; `model(x)` and `model.specialize` read it in parts, each
+    split by heads, wherever the model cuts the product and nothing reads it in one. Scales and zero points of quantized
+    weights follow their weights, and so do adapters: the matrix with the features that are split is split, and the
+    other one is whole. `explain` tells what became of each.
 
     mesh: the mesh of the parameters; by default the current one (`jax.set_mesh`).
     Loading raises ArgumentError for a mesh without that axis, and if no weight can be split.
@@ -155,7 +157,7 @@ def fsdp(axis: str, rule: Rule | None = None, mesh: Any = None) -> GraphRule:
     """Returns a rule that splits each parameter along its largest axis that the devices along `axis` divide.
 
     The batch is split over the same axis of the mesh. So each device keeps a part of the parameters, of their gradients
-    and of an optimizer's state, and the compiler gathers a parameter where it is used.
+    and of an optimizer's state, and the compiler gathers a parameter where it is used. No weight is read in parts.
 
     rule: another rule, whose placement comes first: `fsdp("data", tensor_parallel("model"))` splits a second axis of
     each weight. mesh: the mesh of the parameters; by default the current one (`jax.set_mesh`).
