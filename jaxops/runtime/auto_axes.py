@@ -37,12 +37,11 @@ def under_auto_axes(
     hidden = set(mesh.explicit_axes)
     with _with_auto_axes(mesh):
         results = run(*jax.tree.map(lambda x: _resharded(x, _without(hidden, x)), arguments))
-    if splits is not None:
-        found = iter(splits([_spec_of(x) if _on_mesh(x) else () for x in jax.tree.leaves(arguments)]))
     with use_abstract_mesh(mesh):
-        if splits is not None:
-            return jax.tree.map(lambda y: _resharded(y, next(found)), results)
-        return jax.tree.map(lambda y: _resharded(y, _spec(y.shape, specs)) if _on_mesh(y) else y, results)
+        if splits is None:
+            return jax.tree.map(lambda y: _resharded(y, _spec(y.shape, specs)) if _on_mesh(y) else y, results)
+        found = iter(splits([_spec_of(x) if _on_mesh(x) else () for x in jax.tree.leaves(arguments)]))
+        return jax.tree.map(lambda y: _resharded(y, next(found)), results)
 
 
 def auto_axes() -> AbstractContextManager[Any]:

@@ -188,11 +188,11 @@ class _Follower:
             ends = np.cumsum((0, *params["sizes"])).tolist()
             return self._cut(operation, features, list(itertools.pairwise(ends)))
         if name == "slice" and features is not None:
-            sizes = list(self._types[operation.operands[0]].shape)
+            sizes = list(self._shape(operation.operands[0]))
             start, stop = (params[key][features.axis] for key in ("start_indices", "limit_indices"))
             if (start, stop) != (0, sizes[features.axis]):
                 sizes[features.axis] = stop - start
-                if set(params["strides"] or (1,)) != {1} or self._types[operation.results[0]].shape != tuple(sizes):
+                if set(params["strides"] or (1,)) != {1} or self._shape(operation.results[0]) != tuple(sizes):
                     return False
                 return self._cut(operation, features, [(start, stop)])
         if name == "gather" and features is not None:
@@ -200,6 +200,9 @@ class _Follower:
         if self._each(operation):
             return True
         return name == "reshape" and features is not None and self._reshape(operation, features)
+
+    def _shape(self, operand: Operand) -> Sizes:
+        return np.shape(operand.value) if isinstance(operand, Constant) else self._types[operand].shape
 
     def _extent(self, features: _Features) -> tuple[int, ...]:
         return features.start, features.stop, features.unit, self._sizes[features.weight]
@@ -224,7 +227,7 @@ class _Follower:
         """Follows a gather that takes one entry of an axis, which a constant says."""
         numbers, axis = operation.params["dimension_numbers"], features.axis
         index = self._constants.get(operation.operands[1])
-        shape = self._types[operation.operands[0]].shape
+        shape = self._shape(operation.operands[0])
         sizes = tuple(1 if k == axis else size for k, size in enumerate(shape))
         is_entry = numbers.start_index_map == numbers.collapsed_slice_dims == (axis,)
         if not is_entry or index is None or np.ndim(index) or tuple(operation.params["slice_sizes"]) != sizes:
@@ -249,8 +252,8 @@ class _Follower:
         first, *others = read.values()
         if not keeps_parameters(operation.equation) or len({self._extent(f) for f in read.values()}) > 1:
             return False
-        sizes = [np.shape(v.value) if isinstance(v, Constant) else self._types[v].shape for v in operands]
-        result = self._types[operation.results[0]].shape
+        sizes = list(map(self._shape, operands))
+        result = self._shape(operation.results[0])
         axes = independent_axes(operation.name, operation.params, sizes, result)
         cut = next((a for a in axes if all(a.operands[k] == f.axis for k, f in read.items())), None)
         if cut is None:
@@ -266,9 +269,9 @@ class _Follower:
         self._features |= dict.fromkeys(operation.results, first._replace(axis=cut.result, heads=heads))
         self.on_parts[operation] = first.weight, lambda operands, _: _on_each_part(operation, operands, cut)
         if not self._is_part(first):
-            for k, v in enumerate(operands):
-                if k not in read and cut.operands[k] is not None:
-                    self._cut_constant(v, cut.operands[k], first)
+            for k, (v, axis) in enumerate(zip(operands, cut.operands, strict=True)):
+                if k not in read and axis is not None:
+                    self._cut_constant(v, axis, first)
         return True
 
     def _cut_constant(self, value: Operand, axis: int, features: _Features) -> None:
@@ -277,8 +280,8 @@ class _Follower:
         if position is None:
             return
         operation = self._operations[position]
-        sizes = [np.shape(v.value) if isinstance(v, Constant) else self._types[v].shape for v in operation.operands]
-        axes = independent_axes(operation.name, operation.params, sizes, self._types[value].shape)
+        sizes = list(map(self._shape, operation.operands))
+        axes = independent_axes(operation.name, operation.params, sizes, self._shape(value))
         cut = next((each for each in axes if each.result == axis), None)
         if cut is None or operation in self.on_parts or not keeps_parameters(operation.equation):
             return
@@ -294,7 +297,7 @@ class _Follower:
 
     def _reshape(self, operation: Operation, features: _Features) -> bool:
         """Follows a reshape that divides the axis of the features: by parts, by heads, or both."""
-        before, after = self._types[operation.operands[0]].shape, operation.params["new_sizes"]
+        before, after = self._shape(operation.operands[0]), operation.params["new_sizes"]
         leading, size = math.prod(before[: features.axis]), before[features.axis]
         axis = next((k for k, d in enumerate(after) if d != 1 and math.prod(after[:k]) == leading), None)
         if axis is None or 0 in before or operation.params["dimensions"] is not None:
@@ -327,10 +330,11 @@ def _on_each_part(
 
     cut: the axis of the features. bounds, unit: of the parts; by default, as those of an operand.
     """
-    like = next((x for x in operands if isinstance(x, _Parts)), None)
-    if like is None and not bounds:  # the operands have one part alone
-        return operation.emit(operands)
-    bounds, unit = (bounds, unit) if bounds else (like.bounds, like.unit)
+    if not bounds:
+        like = next((x for x in operands if isinstance(x, _Parts)), None)
+        if like is None:  # the operands have one part alone
+            return operation.emit(operands)
+        bounds, unit = like.bounds, like.unit
     results = []
     for k, ends in enumerate(itertools.pairwise((feature - bounds[0]) // unit for feature in bounds)):
         sliced = [_sliced(x, k, axis, ends, bounds) for x, axis in zip(operands, cut.operands, strict=True)]
