@@ -58,7 +58,8 @@ def arrays(weights: Sequence[Any]) -> list[Any]:
     """Parameters as arrays of JAX, which stay in memory."""
     unread = [x for x in weights if isinstance(x, Unread) and x.array is None]
     if unread:  # to start threads takes as long as a small program
-        with ThreadPoolExecutor(READERS) as executor:
+        # A parameter on a mesh is read in parts, so that the host holds one of them at a time.
+        with ThreadPoolExecutor(1 if any(x.type.sharding for x in unread) else READERS) as executor:
             list(executor.map(Unread.read_once, unread))
     return [x.read_once() if isinstance(x, Unread) else x for x in weights]
 

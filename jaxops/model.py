@@ -113,6 +113,7 @@ class Model(StateMethods, Inspection):
             self.x64 = x64(parts.program, self._tensors, facts | parts.facts)
         runner = runner or GraphRunner(LIMIT.get())
         runner.places = OfDevices({name: (p.sharding, p.used) for name, p in found.items()})
+        runner.places_of_parts = OfDevices({name: p.in_parts for name, p in found.items() if p.in_parts})
         self._function = self._function_by(runner)
         self._expected_cuts = expected_cuts(self._function.part(), facts)
         if self.graph.bounded and not self._expected_cuts:

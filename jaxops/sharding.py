@@ -28,8 +28,9 @@ def explain(model: Any) -> PlacementTable:
     """Returns a table of a model's parameters, to be printed: name, role, spec, bytes on one device, and the reason.
 
     The role follows from the graph, also for a rule of your own. `rows` has the columns as values; `bytes` is the sum
-    on one device, and `total` that of the whole parameters. Nothing is read from the file, so the devices of the mesh
-    need not be here: with the `type` of each row a program is compiled for them.
+    on one device, and `total` that of the whole parameters. They are those of `model.params`: of a weight that
+    `model(x)` splits in parts, as its reason says, a device keeps less there. Nothing is read from the file, so the
+    devices of the mesh need not be here: with the `type` of each row a program is compiled for them.
 
     >>> import jax, jaxops.onnx
     >>> rule = tensor_parallel("model", jax.make_mesh((1,), ("model",)))

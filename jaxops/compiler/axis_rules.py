@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jaxops.compiler.primitives import ELEMENTWISE
+from jaxops.compiler.primitives import ELEMENTWISE, sizes_of, symbolic_axes
 from jaxops.static import Sizes
 
 _Params = Mapping[str, Any]
@@ -20,6 +20,14 @@ PARAMETERS_BY_AXIS = {
     **{"base_dilation": 1, "window_dilation": 1, "window_dimensions": 1, "window_strides": 1, "padding": (0, 0)},
     **{"padding_config": (0, 0, 0), "start_indices": 0, "strides": 1},
 }
+# Primitives whose parameters do not hold the size of an independent axis.
+_WITHOUT_SIZES = ELEMENTWISE | {
+    *("argmax", "argmin", "concatenate", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "dot_general"),
+    *("optimization_barrier", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum"),
+    *("reduce_xor", "sharding_constraint", "sort", "split", "squeeze", "stack", "top_k", "transpose"),
+}
+# The parameter with the sizes of the result along independent axes.
+SIZES = {"broadcast_in_dim": "shape", "reshape": "new_sizes", "slice": "limit_indices"}
 # Elementwise operations that no pass moves.
 _OF_COMPLEX = ("complex", "conj", "imag", "real")
 
@@ -41,6 +49,12 @@ def independent_axes(name: str, params: _Params, operands: Sequence[Sizes], resu
     """
     rule = _RULES.get(name)
     return [] if rule is None else list(rule(params, operands, result))
+
+
+def keeps_parameters(equation: Any) -> bool:
+    """Returns True if a part of an operation along an axis has its parameters, but for the size that `SIZES` names."""
+    name = equation.primitive.name
+    return name in _WITHOUT_SIZES or (name in SIZES and not any(symbolic_axes(sizes_of(v)) for v in equation.outvars))
 
 
 def dependent_axes(axes: Iterable[Axis], operand: int, sizes: Sizes) -> set[int]:

@@ -12,19 +12,10 @@ import jax
 import numpy as np
 from jax import lax
 
-from jaxops.compiler.axis_rules import independent_axes
+from jaxops.compiler.axis_rules import SIZES, independent_axes, keeps_parameters
 from jaxops.compiler.ir import Constant, Operand, Operation, Program
-from jaxops.compiler.primitives import ELEMENTWISE, PRODUCTS, jaxprs, jit_jaxpr, sizes_of, symbolic_axes
+from jaxops.compiler.primitives import PRODUCTS, jaxprs, jit_jaxpr, sizes_of, symbolic_axes
 from jaxops.kernels.named_call import named_call, plain_jaxpr
-
-# Primitives whose parameters do not hold the size of an independent axis.
-_WITHOUT_SIZES = ELEMENTWISE | {
-    *("argmax", "argmin", "concatenate", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "dot_general"),
-    *("optimization_barrier", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum"),
-    *("reduce_xor", "sharding_constraint", "sort", "split", "squeeze", "top_k", "transpose"),
-}
-# The parameter with the sizes of the result along independent axes.
-_SIZES = {"broadcast_in_dim": "shape", "reshape": "new_sizes", "slice": "limit_indices"}
 
 
 class _Cut(NamedTuple):
@@ -105,16 +96,11 @@ def _cut(operation: Operation, axis: int) -> _Cut | None:
     named = named_call(equation)
     if named is not None:
         return _cut_of_call(equation, axis)
-    if not _keeps_parameters(equation):
+    if not keeps_parameters(equation):
         return None
     operands = [sizes_of(v) for v in equation.invars]
     axes = independent_axes(operation.name, operation.params, operands, sizes_of(equation.outvars[0]))
     return next((_Cut(axis, a.operands) for a in axes if a.result == axis), None)
-
-
-def _keeps_parameters(equation: Any) -> bool:
-    name = equation.primitive.name
-    return name in _WITHOUT_SIZES or (name in _SIZES and not any(symbolic_axes(sizes_of(v)) for v in equation.outvars))
 
 
 def _cut_of_call(equation: Any, axis: int) -> _Cut | None:
@@ -179,7 +165,7 @@ def _run(program: Program, plan: _Plan, inputs: Sequence[Any], index: Any) -> li
 
 
 def _parameters(operation: Operation, axis: int) -> Any:
-    name = _SIZES.get(operation.name)
+    name = SIZES.get(operation.name)
     if name is None:
         return operation.params
     sizes = tuple(1 if a == axis else size for a, size in enumerate(operation.params[name]))

@@ -17,12 +17,18 @@ from jaxops.static import Sizes, Tracer, is_concrete
 _R = TypeVar("_R")
 
 
-def under_auto_axes(run: Callable[..., _R], *arguments: Any, like: Any = None) -> _R:
+def under_auto_axes(
+    run: Callable[..., _R],
+    *arguments: Any,
+    like: Any = None,
+    splits: Callable[[Sequence[tuple[Any, ...]]], Sequence[tuple[Any, ...]]] | None = None,
+) -> _R:
     """Returns `run(*arguments)`, computed with Auto axes in place of the Explicit axes of the mesh, if there are any.
 
     arguments: pytrees. An axis of a result is sharded like an axis in `like` (by default, in the arguments) of the same
     size at the same position, counted from the left or the right; if there is none, it is replicated. This depends on
     the types of arrays only, so it is the same inside and outside of `jit`. A gradient is sharded like its argument.
+    splits: the shardings of the leaves of the arguments → those of the leaves of the result, in place of this rule.
     """
     mesh = _explicit_mesh(arguments)
     if mesh is None:
@@ -32,7 +38,10 @@ def under_auto_axes(run: Callable[..., _R], *arguments: Any, like: Any = None) -
     with _with_auto_axes(mesh):
         results = run(*jax.tree.map(lambda x: _resharded(x, _without(hidden, x)), arguments))
     with use_abstract_mesh(mesh):
-        return jax.tree.map(lambda y: _resharded(y, _spec(y.shape, specs)) if _on_mesh(y) else y, results)
+        if splits is None:
+            return jax.tree.map(lambda y: _resharded(y, _spec(y.shape, specs)) if _on_mesh(y) else y, results)
+        found = iter(splits([_spec_of(x) if _on_mesh(x) else () for x in jax.tree.leaves(arguments)]))
+        return jax.tree.map(lambda y: _resharded(y, next(found)), results)
 
 
 def auto_axes() -> AbstractContextManager[Any]:

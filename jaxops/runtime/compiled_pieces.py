@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding
 
 from jaxops.compiler.part_of_program import keeping_few_scores
 from jaxops.compiler.run.specialized import ProgramCache
@@ -28,6 +29,7 @@ from jaxops.memory import runs_here
 from jaxops.progress import explain, step
 from jaxops.runtime.auto_axes import under_auto_axes
 from jaxops.runtime.buckets import Rounded, cropped, run_rounded
+from jaxops.runtime.calls_in_pieces import CallsInPieces
 from jaxops.runtime.counted_sizes import exact, padded, run_counted, run_graph_counted, run_node_counted
 from jaxops.runtime.data_dependent_sizes import Rounding
 from jaxops.runtime.host_data import Data, as_argument, as_data, as_operand, leaves_of, on_host
@@ -58,7 +60,7 @@ class GraphRunner:
     for the caller's. stored: a cache of programs for other processes. buckets: name of an input's size → calls round
     the size up to a multiple of this number. cuts: node → its operator, and why a piece ended there. unserved: the
     buckets without a program. host_parts: what NumPy computes before a program runs. places: where a rule of
-    `jaxops.sharding` put the parameters.
+    `jaxops.sharding` put the parameters. places_of_parts: where it puts the parts of those that have some.
     """
 
     max_bytes: int
@@ -69,6 +71,7 @@ class GraphRunner:
     unserved: set[Any] = field(default_factory=set)
     host_parts: HostParts = field(default_factory=HostParts)
     places: Places = field(default_factory=dict)
+    places_of_parts: Mapping[str, NamedSharding] = field(default_factory=dict)
     _rounding: Rounding = field(default_factory=Rounding)
 
     def __post_init__(self) -> None:
@@ -81,7 +84,7 @@ class GraphRunner:
     def __reduce__(self) -> Any:
         # Compiled functions cannot be pickled, and a copy may run other graphs.
         fields = self.max_bytes, self.precision, self.stored, self.buckets, dict(self.cuts)
-        return functools.partial(GraphRunner, places=self.places), fields
+        return functools.partial(GraphRunner, places=self.places, places_of_parts=self.places_of_parts), fields
 
     @cached_property
     def compiled(self) -> Any:
@@ -118,6 +121,11 @@ class GraphRunner:
     def specialized(self) -> SpecializedCalls:
         """The specialized programs."""
         return SpecializedCalls(self.compiled, self.stored)
+
+    @cached_property
+    def in_pieces(self) -> CallsInPieces:
+        """The programs that read weights in parts, on a mesh."""
+        return CallsInPieces(self.compiled, self.places_of_parts)
 
     def outputs(
         self, graph: Graph, first: tuple[StoppedAt, Any], inputs: Any, params: Mapping[str, Any], rng: Any

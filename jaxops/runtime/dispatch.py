@@ -275,6 +275,22 @@ def _specialized(call: Call) -> Sequence[Any]:
     return call.outputs(results)
 
 
+def _may_cut(call: Call) -> bool:
+    return call.cache is not None and call.is_known and call.on_mesh and bool(call.runner.places_of_parts)
+
+
+@_under_settings
+def _in_pieces(call: Call) -> Sequence[Any]:
+    """Runs a program in which a mesh splits each part of a weight."""
+    assert call.cache is not None
+    try:
+        first = call.runner.in_pieces.call(call.cache, call.static, call.inputs, call.rng, *call.leaves)
+    except ReadsTracers:
+        explain(call.graph.name, "compiled", "an operator of the caller reads values that JAX traces")
+        return _compiled(call)
+    return call.outputs(call.runner.outputs(call.graph, first, call.inputs, call.weights, call.rng))
+
+
 @_under_settings
 def _compiled(call: Call) -> Sequence[Any]:
     """Runs a program as `jit` compiles it."""
@@ -308,6 +324,7 @@ WAYS = (
     Way("in buckets", _has_bucket, _in_bucket, "`buckets` rounds sizes up", "larger inputs go on"),
     Way("in sections", lambda call: is_long(call.graph), _compiled, "the graph is long", "the next join the sections"),
     Way("specialized", _may_prepare, _specialized, "the parameters stay the same", "the next computes more each time"),
+    Way("in pieces", _may_cut, _in_pieces, "a mesh splits parts of weights", "the next has a copy on each device"),
     Way("compiled", lambda _: True, _compiled, "parameters may change, or are traced or on a mesh", "it runs any call"),
 )
 # All ways, from the first to the last.

@@ -106,7 +106,8 @@ class ModelFunction:
 
         graph = self.part(given.outputs)
         with max_bytes(self.runner.max_bytes), progress(f"specializing {graph.name or 'a model'}"):
-            return specialize(traced, self._binder, self._tensors, given, self.x64, transformable, is_long(graph))
+            facts = self.x64, transformable, is_long(graph), self.runner.places_of_parts
+            return specialize(traced, self._binder, self._tensors, given, *facts)
 
     def tensors(
         self, names: Sequence[str], values: Mapping[str, Any], params: Mapping[str, Any], rng: jax.Array | None = None

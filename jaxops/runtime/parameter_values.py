@@ -66,11 +66,11 @@ class Weights:
         Their types follow the x64 setting of the first use. x64: True for a model that always runs with x64 on; then
         all parameters are read.
         """
-        if x64 or self.shardings or len(self.params) == len(self.tensors):
+        if (x64 and not self.shardings) or len(self.params) == len(self.tensors):
             with x64_on(x64):
                 params = self.all()
         else:
-            with self._lock:
+            with x64_on(x64), self._lock:
                 params = self._by_name()
         self.cache = cache = self.cache.of(params)
         return cache

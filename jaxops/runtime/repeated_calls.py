@@ -69,7 +69,8 @@ class CallCache:
     @cached_property
     def on_mesh(self) -> bool:
         """Returns True if a parameter is on a mesh."""
-        return any_on_mesh(self.params.values())
+        values = self.params.values()
+        return any_on_mesh(values) or any(isinstance(x, Unread) and x.type.sharding is not None for x in values)
 
     def of(self, params: Mapping[str, Any]) -> "CallCache":
         """Returns the cache of these parameters: this one, or an empty one."""

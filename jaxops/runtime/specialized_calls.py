@@ -32,7 +32,7 @@ _read_settings = operator.attrgetter(
 )
 
 
-def _settings() -> tuple[Any, ...]:
+def settings_now() -> tuple[Any, ...]:
     """Returns the settings that determine how a function is traced and run, besides its arguments."""
     return (*_read_settings(jax.config), get_abstract_mesh(), pipeline.skipped())
 
@@ -75,7 +75,7 @@ class SpecializedCalls:
         self, cache: CallCache, static: tuple[Any, ...], inputs: Any, rng: Any, leaves: list[Any], tree: Any
     ) -> Executable:
         """Returns the program for one signature."""
-        params, settings = cache.params, _settings()
+        params, settings = cache.params, settings_now()
         weights = [params[name] for name in sorted(params)]  # as JAX orders the leaves of a dictionary
         signature = static, tree, settings, *map(jax.typeof, leaves), *(jax.typeof(type_of(x)) for x in weights)
         program = self.programs.used(signature)
@@ -92,7 +92,7 @@ class SpecializedCalls:
             unchecked = run
 
             def run(prepared: Any, weights: Any, leaves: Any) -> Any:
-                if settings != _settings():
+                if settings != settings_now():
                     raise SignatureChanged
                 return unchecked(prepared, weights, leaves)
 
@@ -109,10 +109,10 @@ class SpecializedCalls:
             raise ReadsTracers
         target = this_machine(specialized=True, prepared=True, compiled_here=True)
         specialized = pipeline.specialize(traced.jaxpr, len(types), target)
-        tree, signature = jax.tree.structure(traced.out_info), (_settings(), list(map(jax.typeof, leaves)))
+        tree, signature = jax.tree.structure(traced.out_info), (settings_now(), list(map(jax.typeof, leaves)))
 
         def check(leaves: Sequence[Any]) -> None:
-            if signature != (_settings(), list(map(jax.typeof, leaves))):
+            if signature != (settings_now(), list(map(jax.typeof, leaves))):
                 raise SignatureChanged
 
         name = program_name(static[0].name)

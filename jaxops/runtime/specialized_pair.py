@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 import jax
 import numpy as np
 from jax.custom_batching import custom_vmap
+from jax.sharding import NamedSharding
 
 from jaxops.compiler import pipeline
 from jaxops.compiler.ir import reads_tracers
@@ -17,8 +18,9 @@ from jaxops.errors import DTypeError, ShapeError, SignatureError, UnsupportedErr
 from jaxops.graph.nodes import Tensor
 from jaxops.kernels.target import this_machine
 from jaxops.runtime.arguments import Given, InputBinder, undeferred
-from jaxops.runtime.auto_axes import any_on_mesh, under_auto_axes
+from jaxops.runtime.auto_axes import any_on_mesh, auto_axes, under_auto_axes
 from jaxops.runtime.parameter_values import matched
+from jaxops.runtime.parts_of_weights import Piece, in_pieces
 from jaxops.runtime.x64 import in_64_bits, is_on, x64_on
 from jaxops.static import StaticValue, Tracer, tracing
 
@@ -91,32 +93,39 @@ def specialize(
     x64: bool,
     transformable: bool,
     as_it_is: bool,
+    places: Mapping[str, NamedSharding],
 ) -> Functions:
     """Traces a function of (parameters, inputs, key) for the types of these inputs, and splits it into two functions.
 
     binder: checks the inputs. tensors: the parameters. given: arrays, or a `jax.ShapeDtypeStruct` for each. x64:
     whether the function runs with x64 on. transformable: whether JAX can transform both. as_it_is: whether the program
-    stays unchanged; for long graphs, which are compiled in sections.
+    stays unchanged; for long graphs, which are compiled in sections. places: of the parts of weights on a mesh.
     """
     with x64_on(x64):
         inputs = binder.bind_inputs(*jax.tree.map(_example, (given.inputs, given.named)))
         examples = jax.tree.map(_type, (inputs, given.rng))
         types = {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in tensors.items()}
         closed, results = jax.make_jaxpr(fn, return_shape=True)(types, *examples)
+        names = sorted(types)  # as JAX orders the leaves of a dictionary
         if as_it_is or reads_tracers(closed):
-            specialized = pipeline.unchanged(closed, len(types))
+            pieces = list(map(Piece, names))
+            specialized = pipeline.unchanged(closed, len(names))
         else:
+            closed, pieces = in_pieces(closed, names, places)
             target = replace(this_machine(specialized=not transformable, prepared=True), partitioned=True)
-            specialized = pipeline.specialize(closed, len(types), target)
-    names = sorted(types)  # as JAX orders the leaves of a dictionary
-    read, result_tree = [names[k] for k in specialized.read], jax.tree.structure(results)
+            with auto_axes():  # as when it runs
+                specialized = pipeline.specialize(closed, len(pieces), target)
+    read, result_tree = [pieces[k].name for k in specialized.read], jax.tree.structure(results)
+    types = {piece.name: _type(x) for piece, x in zip(pieces, closed.in_avals[: len(pieces)], strict=True)}
     expected = Prepared(specialized.prepare.types, {name: types[name] for name in read})
-    prepare_traced, call = jax.jit(partial(under_auto_axes, specialized.prepare)), _call(specialized, transformable)
+    on_mesh = partial(under_auto_axes, specialized.prepare, splits=specialized.prepare.splits)
+    prepare_traced, call = jax.jit(on_mesh), _call(specialized, transformable)
 
     def prepare(params: Mapping[str, Any]) -> Prepared:
         with x64_on(x64):
             weights = matched(params, tensors, {})
-        ordered = [weights[name] for name in names]
+            weights = {piece.name: piece.of(weights[piece.weight]) for piece in pieces}
+        ordered = list(weights.values())
         is_program = tracing() or are_traced(ordered) or any_on_mesh(ordered)
         compute = prepare_traced if is_program else partial(specialized.prepare.cached, {})
         return Prepared(tuple(_in_its_bits(x64, compute, ordered)), {name: weights[name] for name in read})

@@ -3,7 +3,8 @@
 Splits each model by `tensor_parallel`, under Auto and under Explicit axes, and compiles `apply` for so many devices of
 this processor, or for the chips of a TPU that need not be there (`pip install libtpu`). Free sizes are 2 for the batch,
 and 128. Prints the collectives by kind, all of them per layer, and the bytes of parameters a device in units of
-bytes/n, fused projections aside, which `apply` keeps whole.
+bytes/n, fused projections aside, which `apply` keeps whole. With --prepared, it compiles `run` of `model.specialize`
+for devices of this processor; the bytes are then those of all that `prepare` gives.
 """
 
 import argparse
@@ -37,6 +38,35 @@ def collectives(text):
     return Counter(kind for kind, _ in set(found))
 
 
+def measured_prepared(path, count, kind):
+    import jax
+    import numpy as np
+    from jax.sharding import Mesh
+
+    import jaxops.onnx
+    from jaxops.sharding import explain, tensor_parallel
+
+    with jax.set_mesh(Mesh(np.array(jax.devices()[:count]), ("model",), axis_types=(kind,))):
+        model = jaxops.onnx.load(path, sharding=tensor_parallel("model"))
+        inputs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in sizes_of(model)]
+        prepare, run = model.specialize(*inputs)
+        prepared, table = prepare(model.params), explain(model)
+        found = collectives(jax.jit(run).lower(prepared, *inputs).compile().as_text())
+    arrays = jax.tree.leaves(prepared)
+    share = sum(x.addressable_shards[0].data.nbytes for x in arrays) * count / table.total
+    return found, share, sum(row.role == "fused" for row in table.rows)
+
+
+def sizes_of(model):
+    """Returns the shape and dtype of each input."""
+    import jax
+
+    for value in model.inputs:
+        free = iter((2, 128, 128, 128))
+        shape = tuple(size if isinstance(size, int) else next(free) for size in value.shape)
+        yield shape, jax.dtypes.canonicalize_dtype(value.dtype)
+
+
 def measured(path, platform, count, kind):
     import jax
     import numpy as np
@@ -54,11 +84,7 @@ def measured(path, platform, count, kind):
         return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, parts))
 
     params = {name: spec(x.shape, x.dtype, x.sharding.spec) for name, x in model.params.items()}
-    inputs = []
-    for value in model.inputs:
-        free = iter((2, 128, 128, 128))
-        shape = tuple(size if isinstance(size, int) else next(free) for size in value.shape)
-        inputs.append(spec(shape, jax.dtypes.canonicalize_dtype(value.dtype), P()))
+    inputs = [spec(shape, dtype, P()) for shape, dtype in sizes_of(model)]
     with jax.set_mesh(mesh):
         lowered = jax.jit(model.apply).trace(params, *inputs).lower(lowering_platforms=(platform,))
     found = collectives(lowered.compile().as_text())
@@ -73,8 +99,11 @@ def main():
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--devices", type=int, nargs="+", choices=TOPOLOGIES, default=[4])
     parser.add_argument("--platform", choices=("cpu", "tpu"), default="cpu")
+    parser.add_argument("--prepared", action="store_true")
     parser.add_argument("--layers", type=int, default=12)
     given = parser.parse_args()
+    if given.prepared and given.platform != "cpu":
+        parser.error("--prepared: weights are prepared on devices that are here")
     os.environ |= {"XLA_FLAGS": "--xla_force_host_platform_device_count=16", "JAX_PLATFORMS": "cpu"}
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"
     from jax.sharding import AxisType
@@ -83,7 +112,10 @@ def main():
     for path in given.files:
         for count in given.devices:
             for kind in (AxisType.Auto, AxisType.Explicit):
-                found, share, fused = measured(path, given.platform, count, kind)
+                if given.prepared:
+                    found, share, fused = measured_prepared(path, count, kind)
+                else:
+                    found, share, fused = measured(path, given.platform, count, kind)
                 counts = "".join(f"{found[name]:>20}" for name in KINDS)
                 label = f"{path.stem}, {count} {given.platform}, {kind.name}"
                 print(f"{label:40}{counts}{found.total() / given.layers:>9.1f}{share:>7.2f}{fused:>6}", flush=True)

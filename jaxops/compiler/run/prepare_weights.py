@@ -12,6 +12,7 @@ import numpy as np
 from jaxops.compiler import numpy_interpreter
 from jaxops.compiler.fingerprint import digest, fingerprint
 from jaxops.compiler.ir import Constant, Operand, Program, evaluate, needed
+from jaxops.compiler.run.prepared_splits import Split, splits_of
 from jaxops.compiler.xla_options import program_options
 from jaxops.kernels.target import this_machine
 from jaxops.lazy_array import current
@@ -63,6 +64,10 @@ class WeightProgram:
                 results = compute(operations, read, outputs)
                 cache.update(zip([missing[v] for v in outputs], results, strict=True))
         return tuple(cache[e] for e in self.expressions)
+
+    def splits(self, weights: Sequence[Split]) -> list[Split]:
+        """Returns how a mesh splits the values. weights: how it splits the weights."""
+        return splits_of(self.operations, dict(zip(self.inputs, weights, strict=True)), self.outputs)
 
     def portable(self) -> "WeightProgram | None":
         """Returns the function in a form that can be written to a file; None if XLA computes a part of it."""

@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec, get_mesh
 
 from jaxops.errors import ArgumentError, ShapeError, amount
 from jaxops.graph.nodes import Graph, Tensor
-from jaxops.graph.parameter_roles import ADAPTER, FUSED, SINGLE, TABLE, Role, parameter_roles
+from jaxops.graph.parameter_roles import ADAPTER, BIAS, FUSED, SINGLE, TABLE, Role, parameter_roles
 from jaxops.graph.weight_operands import EXPERTS, FILTER, FIRST, LAST
 
 # A parameter of less than this part of all bytes is not worth a collective of its own.
@@ -27,11 +27,16 @@ class Parameter(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """The place of a parameter on a mesh, and why it is there. gathered: its place in a program that gathers it."""
+    """The place of a parameter on a mesh, and why it is there.
+
+    gathered: its place in a program that gathers it. in_parts: the place of each of its parts, where weights are
+    prepared; None for a weight that stays in one.
+    """
 
     sharding: NamedSharding
     reason: str
     gathered: PartitionSpec | None = None
+    in_parts: NamedSharding | None = None
 
     @property
     def used(self) -> PartitionSpec:
@@ -83,10 +88,16 @@ class _TensorParallel:
                 f"tensor_parallel: {devices} devices along '{self.axis}' can split no parameter of the model evenly by "
                 "its role; jaxops.sharding.fsdp splits along any axis, and data_parallel splits none"
             )
-        return {
-            p.name: Placement(NamedSharding(mesh, _spec(p.shape, {chosen[p.name][0]: self.axis})), chosen[p.name][1])
-            for p in parameters
-        }
+        has_parts = any(_axis_of_parts(p) is not None and p.role.kind == FUSED for p in parameters)
+
+        def placement(parameter: Parameter) -> Placement:
+            axis, reason = chosen[parameter.name]
+            spec = _spec(parameter.shape, {axis: self.axis})
+            of_parts = _axis_of_parts(parameter) if has_parts else None
+            in_parts = None if of_parts is None else NamedSharding(mesh, _spec(parameter.shape, {of_parts: self.axis}))
+            return Placement(NamedSharding(mesh, spec), reason, in_parts=in_parts)
+
+        return {parameter.name: placement(parameter) for parameter in parameters}
 
 
 @dataclass(frozen=True)
@@ -102,7 +113,7 @@ class _Fsdp:
             before = _placed_by(self.rule, parameters, {})
         placed = {}
         for parameter in parameters:
-            used, reason, _ = before[parameter.name]
+            used, reason, *_ = before[parameter.name]
             spec = used.spec
             taken = {k: entry for k, entry in enumerate(spec) if entry is not None}
             free = [k for k, d in enumerate(parameter.shape) if k not in taken and d and d % devices == 0]
@@ -124,9 +135,11 @@ def tensor_parallel(axis: str, mesh: Any = None) -> GraphRule:
     split by the features that it makes, and the last one by those that it contracts, so that one sum over the devices
     is enough for both. A table is split by its rows, or by its features if its rows do not divide. Experts are divided
     among the devices, and filters of a convolution are split by output channels. These stay whole on each device:
-    vectors, small tables, a weight that makes queries, keys and values at once, and keys and values of fewer heads than
-    devices. Scales and zero points of quantized weights follow their weights, and so do adapters: the matrix with the
-    features that are split is split, and the other one is whole. `explain` tells what became of each.
+    vectors, small tables, and keys and values of fewer heads than devices. So does a weight that makes queries, keys
+    and values at once, in `model.params` and `model.apply`; `model(x)` and `model.specialize` read it in parts, each
+    split by heads, wherever the model cuts the product and nothing reads it in one. Scales and zero points of quantized
+    weights follow their weights, and so do adapters: the matrix with the features that are split is split, and the
+    other one is whole. `explain` tells what became of each.
 
     mesh: the mesh of the parameters; by default the current one (`jax.set_mesh`).
     Loading raises ArgumentError for a mesh without that axis, and if no weight can be split.
@@ -144,7 +157,7 @@ def fsdp(axis: str, rule: Rule | None = None, mesh: Any = None) -> GraphRule:
     """Returns a rule that splits each parameter along its largest axis that the devices along `axis` divide.
 
     The batch is split over the same axis of the mesh. So each device keeps a part of the parameters, of their gradients
-    and of an optimizer's state, and the compiler gathers a parameter where it is used.
+    and of an optimizer's state, and the compiler gathers a parameter where it is used. No weight is read in parts.
 
     rule: another rule, whose placement comes first: `fsdp("data", tensor_parallel("model"))` splits a second axis of
     each weight. mesh: the mesh of the parameters; by default the current one (`jax.set_mesh`).
@@ -212,7 +225,7 @@ def _split_axis(parameter: Parameter, devices: int, is_small: bool) -> tuple[int
     elif role.kind in (EXPERTS, FILTER):
         ways = ((role.by_output, "by expert" if role.kind == EXPERTS else "by output channel"),)
     elif role.kind == FUSED:
-        return None, "makes several operands side by side, which a split would cut across"
+        return None, "makes several operands side by side: model(x) and `specialize` split each of them"
     else:
         return None, "read as a whole"
     for axis, reason in ways:
@@ -233,6 +246,13 @@ def _axis_like(parameter: Parameter, weight: Parameter, split: int | None, devic
     if axis is None or parameter.shape[axis] % devices:
         return None, f"whole, as it does not divide along the axis of '{weight.name}' that is split"
     return axis, f"as '{weight.name}'"
+
+
+def _axis_of_parts(parameter: Parameter) -> int | None:
+    """Returns the axis along which a weight that makes several operands, or a bias of one, may have parts."""
+    if parameter.role.kind == FUSED:
+        return parameter.role.by_output
+    return 0 if parameter.role.kind == BIAS and len(parameter.shape) == 1 else None
 
 
 def _spec(shape: tuple[int, ...], entries: Mapping[int | None, Any]) -> PartitionSpec:

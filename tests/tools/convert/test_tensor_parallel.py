@@ -34,6 +34,7 @@ def test_programs_for_four_and_eight_devices():
     lines = [line.split() for line in run.stdout.splitlines()]
     assert [line[1] for line in lines if line[0] == "few"] == DEFAULT
     assert [line[0] for line in lines if line[0] != "few"] == [
+        "prepared",
         "more",
         *["step"] * 3,
         "convolutions",
