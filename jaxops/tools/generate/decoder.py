@@ -314,9 +314,8 @@ class Decoder(Report):
     def _run(self, last_only: bool, of_one: bool, params: Any, *arguments: Any) -> tuple[DecoderState, jax.Array]:
         """Runs a step. of_one: whether the logits are those of one token, (B, V)."""
         run = functools.partial(self._step, last_only)
-        state, logits = (
-            run_prepared(run, params, *arguments) if isinstance(params, PreparedParams) else run(params, *arguments)
-        )
+        is_prepared = isinstance(params, PreparedParams)
+        state, logits = run_prepared(run, params, *arguments) if is_prepared else run(params, *arguments)
         return state, logits[:, 0] if of_one and logits.ndim > 2 else logits
 
     def _step(

@@ -23,10 +23,10 @@ class Sampling(NamedTuple):
 class Numbers(NamedTuple):
     """The numbers of the choice, which a compiled program takes as arguments: see `generate`."""
 
-    temperature: jax.Array
-    top_p: jax.Array
-    min_p: jax.Array
-    repetition_penalty: jax.Array
+    temperature: Any
+    top_p: Any
+    min_p: Any
+    repetition_penalty: Any
 
 
 def next_tokens(logits: jax.Array, seen: jax.Array, keys: Any, sampling: Sampling, numbers: Numbers) -> jax.Array:
