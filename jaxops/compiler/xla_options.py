@@ -16,8 +16,9 @@ def compiler_options() -> dict[str, Any]:
     """Returns options for compiling your own program on this machine: `jax.jit(fn, compiler_options=…)`.
 
     `model(x)` is compiled with the same options and with an optimization level. The options are empty on machines where
-    XLA's defaults are the fastest. They are for calls; a training step may be slower with them: on an Intel with AMX,
-    that of ConvNeXt-T took 1.5 times as long. Source: measured on two cores of AMD and of Intel, and on one H200.
+    XLA's defaults are the fastest. They are for calls. A training step may be slower with them: ConvNeXt-T's takes 1.5
+    times as long on an Intel with AMX and on an AMD, where those of six more networks take 0.97 to 1.10 times as long.
+    Source: tests/benchmarks/training.py (`jaxops-options`) on two cores of AMD and of Intel, and one H200.
 
     >>> import jax
     >>> float(jax.jit(lambda x: x + 1, compiler_options=compiler_options())(1.0))

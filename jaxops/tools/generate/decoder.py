@@ -380,8 +380,8 @@ def decoder(
     float32: they take half of the memory, and are rounded. By default it is that of the model. `print(step)` says what
     the caches take; in `jax.jit(step, donate_argnums=1)` they are updated in place.
     length: the largest number of tokens, prompt included; also the size of caches that are written in place.
-    `step.prepare(params)` computes once what depends on the parameters alone; files in float16, and those with
-    DequantizeLinear, need it.
+    `step.prepare(params)` computes once what depends on the parameters alone; files with DequantizeLinear need it, and
+    one row in float16 takes half as long.
     Raises ModelError if the model has no cache, or one that does not grow, SignatureError for an unknown name, and
     DTypeError for a `cache_dtype` that is not floating-point, or for caches that are not.
 

@@ -238,14 +238,16 @@ class Generation:
         return arrays
 
     def _ready(self, step: Decoder, params: Params, rows: int, named: Mapping[str, Any]) -> Params:
-        """Returns the parameters, prepared if a step with them is much faster: in float16, and for DequantizeLinear.
+        """Returns the parameters, prepared if a step with them is much faster: for one row in float16, and for
+        DequantizeLinear.
 
         What was prepared for the arrays of the last call is kept.
         """
         if isinstance(params, PreparedParams):
             return params
         leaves = list(params.values())
-        if not self._prepares and not any(getattr(x, "dtype", None) == np.float16 for x in leaves):
+        turns = rows == 1 and any(getattr(x, "dtype", None) == np.float16 for x in leaves)
+        if not self._prepares and not turns:
             return params
         if not all(isinstance(x, jax.Array) and is_concrete(x) for x in leaves):  # NumPy arrays may change
             return step.prepare(params, batch=rows, **named)
