@@ -101,7 +101,7 @@ def test_small_pointwise_convolutions_stay_convolutions():
     assert "conv_general_dilated" in program(f32(1, 80, 28, 27), f32(200, 80, 1, 1), strides=(2, 2))
     assert "dot_general" in program(f32(1, 160, 7, 7), f32(96, 160, 1, 1))  # few rows
     assert "dot_general" in program(f32(1, 256, 28, 28), f32(256, 256, 1, 1))  # many multiplications
-    assert "dot_general" in program(f32(1, 80, 14, 14).astype(np.float16), f32(20, 80, 1, 1).astype(np.float16))
+    assert "narrow_product" in program(f32(1, 80, 14, 14).astype(np.float16), f32(20, 80, 1, 1).astype(np.float16))
 
 
 @pytest.mark.parametrize(
