@@ -57,6 +57,15 @@ def keeps_parameters(equation: Any) -> bool:
     return name in _WITHOUT_SIZES or (name in SIZES and not any(symbolic_axes(sizes_of(v)) for v in equation.outvars))
 
 
+def with_size(sizes: Sizes, axis: int, size: int) -> tuple[Any, ...]:
+    """Returns sizes with another one for an axis.
+
+    >>> with_size((2, 3, 4), 1, 7)
+    (2, 7, 4)
+    """
+    return (*sizes[:axis], size, *sizes[axis + 1 :])
+
+
 def dependent_axes(axes: Iterable[Axis], operand: int, sizes: Sizes) -> set[int]:
     """Returns the axes of one operand that correspond to none of the independent axes.
 

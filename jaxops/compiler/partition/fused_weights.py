@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax import lax
 
-from jaxops.compiler.axis_rules import SIZES, Axis, independent_axes, keeps_parameters
+from jaxops.compiler.axis_rules import SIZES, Axis, independent_axes, keeps_parameters, with_size
 from jaxops.compiler.ir import Constant, Operand, Operation, Program, evaluate, interpret
 from jaxops.compiler.primitives import called_jaxpr
 from jaxops.static import Sizes
@@ -61,7 +61,7 @@ def cut_weights(closed: Any, weights: int, axes: Mapping[int, int]) -> tuple[Any
     types = []
     for number in program.inputs:
         type = program.types[number]
-        shapes = [_with(type.shape, axes[number], p.stop - p.start) for p in parts.get(number, ())] or [type.shape]
+        shapes = [with_size(type.shape, axes[number], p.stop - p.start) for p in parts.get(number, ())] or [type.shape]
         types += [jax.ShapeDtypeStruct(shape, type.dtype) for shape in shapes]
     return jax.make_jaxpr(run)(*types), parts
 
@@ -316,7 +316,7 @@ class _Follower:
         def on_parts(operands: Sequence[Any], _: Sequence[int]) -> Sequence[Any]:
             (x,) = operands
             widths = [(stop - start) // unit for start, stop in itertools.pairwise(x.bounds)]
-            arrays = [lax.reshape(a, _with(after, axis, n)) for a, n in zip(x.arrays, widths, strict=True)]
+            arrays = [lax.reshape(a, with_size(after, axis, n)) for a, n in zip(x.arrays, widths, strict=True)]
             return [_Parts(tuple(arrays), axis, x.bounds, unit)]
 
         self.on_parts[operation] = features.weight, on_parts
@@ -340,7 +340,7 @@ def _on_each_part(
         sliced = [_sliced(x, k, axis, ends, bounds) for x, axis in zip(operands, cut.operands, strict=True)]
         params = dict(operation.params)
         if key := SIZES.get(operation.name):
-            params[key] = _with(params[key], cut.result, ends[1] - ends[0])
+            params[key] = with_size(params[key], cut.result, ends[1] - ends[0])
         results.append(operation.emit(sliced, params))
     return [_Parts(arrays, cut.result, tuple(bounds), unit) for arrays in zip(*results, strict=True)]
 
@@ -368,7 +368,3 @@ def _between(x: Any, start: int, stop: int) -> Any:
 
 def _joined(x: Any) -> Any:
     return lax.concatenate(x.arrays, x.axis) if isinstance(x, _Parts) else x
-
-
-def _with(shape: Sizes, axis: int, size: int) -> tuple[Any, ...]:
-    return (*shape[:axis], size, *shape[axis + 1 :])

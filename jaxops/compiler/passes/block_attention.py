@@ -14,10 +14,10 @@ from typing import Annotated, Any
 import jax
 import numpy as np
 
-from jaxops.compiler.axis_rules import Axis, independent_axes
+from jaxops.compiler.axis_rules import Axis, independent_axes, with_size
 from jaxops.compiler.ir import Constant, Operand, Operation, Program
 from jaxops.compiler.passes.inner_programs import changed_inside
-from jaxops.compiler.passes.loop_over_blocks import Loop, with_size
+from jaxops.compiler.passes.loop_over_blocks import Loop
 from jaxops.compiler.primitives import called_jaxpr, jaxprs, jit_jaxpr, plain_jaxpr, xla_metadata
 from jaxops.kernels.kept_scores import are_scores, keeps
 from jaxops.kernels.matmul.dot import BFLOAT16_PRODUCT

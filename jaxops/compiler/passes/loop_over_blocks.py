@@ -8,10 +8,10 @@ from typing import Any
 import jax
 from jax import lax
 
+from jaxops.compiler.axis_rules import with_size
 from jaxops.compiler.ir import Emit, Operand, Program, run
 from jaxops.compiler.passes import lazy_moves
 from jaxops.dtypes import wide
-from jaxops.static import Sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,8 +113,3 @@ def _cut(x: Any, axis: int | None, start: Any, step: int) -> Any:
     if axis in x.axes and array.shape[x.axes.index(axis)] > 1:
         array = lax.dynamic_slice_in_dim(array, start, step, x.axes.index(axis))
     return lazy_moves.LazyBroadcast(array, with_size(x.shape, axis, step), x.axes)
-
-
-def with_size(shape: Sizes, axis: int, size: int) -> Sizes:
-    """Returns sizes with another one for an axis."""
-    return (*shape[:axis], size, *shape[axis + 1 :])

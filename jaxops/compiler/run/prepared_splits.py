@@ -1,4 +1,4 @@
-"""How a mesh splits prepared values: an axis of one is split like the axis of the weight that it comes from."""
+"""Splits of prepared values on a mesh: an axis of one is split like the axis of the weight that it comes from."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

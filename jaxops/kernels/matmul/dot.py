@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.custom_derivatives import SymbolicZero
 
 from jaxops.kernels import kept_scores
 from jaxops.kernels.matmul.narrow_product import narrow_product, one_of_two
+from jaxops.kernels.matmul.plain_derivatives import with_derivatives_of
 from jaxops.kernels.matmul.vector import column_product
 from jaxops.kernels.matmul.wide_integers import integer_product
 from jaxops.kernels.named_call import NamedCall
@@ -260,19 +260,11 @@ def bilinear(multiply: Multiply, a: Any, b: Any, rows: Any) -> Any:
 
 
 def _narrowed(a: Any, b: Any, multiply: Multiply) -> Any:
-    @jax.custom_jvp
     def run(a: Any, b: Any) -> Any:
         # The barrier keeps XLA from moving a transpose into the product, as not each such product runs in bfloat16.
         return multiply(*(lax.optimization_barrier(x.astype(jnp.bfloat16)) for x in (a, b)))
 
-    def rule(values: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
-        (a, b), (along_a, along_b) = values, tangents
-        parts = [] if isinstance(along_a, SymbolicZero) else [multiply(along_a, b)]
-        parts += [] if isinstance(along_b, SymbolicZero) else [multiply(a, along_b)]
-        return run(a, b), sum(parts[1:], parts[0])
-
-    run.defjvp(rule, symbolic_zeros=True)
-    return run(a, b)
+    return with_derivatives_of(multiply, run)(a, b)
 
 
 def _select(target: Target, a: Any, b: Any, multiply: Multiply) -> Any:

@@ -7,16 +7,16 @@ to 64 rows takes a half to a seventh of the time, one of 1024 rows as long (two 
 a product is fast.
 """
 
+import functools
 import math
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.custom_derivatives import SymbolicZero
 
+from jaxops.kernels.matmul.plain_derivatives import with_derivatives_of
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
 from jaxops.kernels.tuned import Tuned
@@ -62,7 +62,6 @@ def _as_one_of_two(a: Any, b: Any, over: int, dtype: np.dtype) -> jax.Array:
 def _in_panels(a: Any, b: Any, over: int, dtype: np.dtype) -> jax.Array:
     """Returns the product as a loop over panels of `b`, each of which is converted to float32."""
 
-    @jax.custom_jvp
     def run(a: Any, b: Any) -> jax.Array:
         *lead, k = a.shape
         rows = lax.reshape(a, (math.prod(lead), k)).astype(jnp.float32)
@@ -71,14 +70,7 @@ def _in_panels(a: Any, b: Any, over: int, dtype: np.dtype) -> jax.Array:
         return lax.reshape(y.astype(dtype), (*lead, b.shape[1 - over]))
 
     # A derivative of the loop would add an array of the size of `b` for each panel.
-    def rule(values: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-        (a, b), (along_a, along_b) = values, tangents
-        parts = [] if isinstance(along_a, SymbolicZero) else [_plain(along_a, b, over, dtype)]
-        parts += [] if isinstance(along_b, SymbolicZero) else [_plain(a, along_b, over, dtype)]
-        return run(a, b), sum(parts[1:], parts[0])
-
-    run.defjvp(rule, symbolic_zeros=True)
-    return run(a, b)
+    return with_derivatives_of(functools.partial(_plain, over=over, dtype=dtype), run)(a, b)
 
 
 def _sum_of_panels(rows: Any, b: Any) -> jax.Array:
@@ -90,8 +82,7 @@ def _sum_of_panels(rows: Any, b: Any) -> jax.Array:
     def panel(first: Any, size: int) -> jax.Array:
         part = lax.dynamic_slice_in_dim(rows, first, size, 1)
         weights = _floats(lax.dynamic_slice_in_dim(b, first, size, 0))
-        # Without the barrier, XLA would swap the operands, and multiply (N, K) by (K, R) slowly.
-        return lax.optimization_barrier(one_of_two(part, weights, 0) if len(rows) == 1 else lax.dot(part, weights))
+        return one_of_two(part, weights, 0) if len(rows) == 1 else lax.dot(part, weights)
 
     sums = panel(count * size, k - count * size) if k % size else jnp.zeros((len(rows), n), jnp.float32)
     return lax.fori_loop(0, count, lambda i, sums: sums + panel(i * size, size), sums)
