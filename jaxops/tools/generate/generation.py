@@ -13,7 +13,7 @@ from jaxops.signature import RandomKeys
 from jaxops.signature_errors import errors_of, explained
 from jaxops.tools.generate.prompt_programs import Generating, Started, generation_of
 from jaxops.tools.generate.prompts import check_vocabulary, checked_prompts, program_width
-from jaxops.tools.generate.search_options import Options, Search, search
+from jaxops.tools.generate.search_options import Options, Search, search, suppressed_tokens
 from jaxops.tools.generate.token_loop import Request, Written
 
 # The number of tokens that `stream=True` computes at once.
@@ -49,6 +49,8 @@ def generate(
     top_p: float | None = None,
     min_p: float | None = None,
     repetition_penalty: float | None = None,
+    suppress_tokens: Sequence[int] | None = None,
+    begin_suppress_tokens: Sequence[int] | None = None,
     samples: int = 1,
     stream: bool = False,
     **named: Any,
@@ -65,19 +67,22 @@ def generate(
     temperature: by which logits are divided; 0 takes the likeliest token. top_k: draws from so many tokens; 0 is all.
     top_p: from the likeliest that have this probability together; 0 and 1 are all. min_p: from those at least `min_p`
     times as likely as the likeliest. repetition_penalty: divides positive logits of tokens that the prompt or the row
-    has already, and multiplies negative ones. They apply in the order penalty, temperature, top_k, top_p, min_p.
+    has already, and multiplies negative ones. suppress_tokens: tokens that are never chosen. begin_suppress_tokens:
+    tokens that are not the first new one. They apply in the order penalty, suppression, temperature, top_k, top_p,
+    min_p.
     samples: how many rows continue each prompt. stream: returns an iterator over the parts of the results, each of up
     to eight tokens; its lengths count those of the part.
     named: further inputs, such as `encoder_hidden_states`, with a row for each prompt. A file with two decoders
     (`use_cache_branch`) makes the keys and values of the encoder's output itself.
 
     Tokens (B, samples, n) are int32; those after the end of a row are padding. lengths: (B, samples), how many are the
-    row's own, with the stop token. log_probabilities: (B, samples, n), by the distribution of the model, before penalty
-    and temperature; 0 for padding.
+    row's own, with the stop token. log_probabilities: (B, samples, n), by the distribution of the model, before
+    penalty, suppression and temperature; 0 for padding.
 
     A `genai_config.json` beside the file, or else a `generation_config.json` of transformers, as optimum writes it,
     gives what is not given here: the tokens that end a row, in addition to `stop`; the padding; and the options
-    `max_length` (prompt included), `max_new_tokens`, `temperature`, `top_k`, `top_p`, `min_p`, `repetition_penalty`. If
+    `max_length` (prompt included), `max_new_tokens`, `temperature`, `top_k`, `top_p`, `min_p`, `repetition_penalty`,
+    `suppress_tokens` and `begin_suppress_tokens` (Whisper's files have both), and `bad_words_ids` of one token each. If
     `do_sample` is true there, a key is needed, or temperature=0. As in transformers, a `generation_config.json` without
     `top_k` means 50.
 
@@ -88,9 +93,9 @@ def generate(
 
     Raises ShapeError for an empty prompt, and for more tokens than the file has room for; BoundsError for a token that
     the model does not have; SignatureError for a missing key and for unknown inputs; ArgumentError for a number out of
-    its range, and for a `key` that is of another type; UnsupportedError for prompts of different lengths with a model
-    that fixes its batch, and for options of such a file that `generate` does not have; ModelError for a file of another
-    model, or a damaged one.
+    its range, for suppressed tokens that are all there are, and for a `key` that is of another type; UnsupportedError
+    for prompts of different lengths with a model that fixes its batch, and for options of such a file that `generate`
+    does not have; ModelError for a file of another model, or a damaged one.
 
     >>> import jaxops.onnx
     >>> model = jaxops.onnx.load("notebooks/verses.onnx")
@@ -104,23 +109,28 @@ def generate(
     with errors_of("generate"):
         made = generation_of(model)
         rows = checked_prompts(prompts)
-        options = Options(max_tokens, key, stop, temperature, top_k, top_p, min_p, repetition_penalty, samples)
+        choice = temperature, top_k, top_p, min_p, repetition_penalty, suppress_tokens, begin_suppress_tokens
+        options = Options(max_tokens, key, stop, *choice, samples)
         counts = [row.size for row in rows]
         asked = search(options, made.defaults, counts, made.vocabulary)
         for k, row in enumerate(rows):
             check_vocabulary(f"prompt {k}", row, made.vocabulary)
         longest = int(max(counts + asked.limits))
         started = made.started(model.params if params is None else params, rows, longest, named, asked.samples)
-        check_vocabulary("the prompts", np.concatenate(rows), started.logits.shape[-1])
-    parts = _parts(started, asked, rows, _CHUNK if stream else int(max(asked.limits)))
+        vocabulary = started.logits.shape[-1]
+        check_vocabulary("the prompts", np.concatenate(rows), vocabulary)
+        suppressed = suppressed_tokens(asked, vocabulary)
+    parts = _parts(started, asked, suppressed, rows, _CHUNK if stream else int(max(asked.limits)))
     return parts if stream else next(parts)
 
 
-def _parts(started: Started, asked: Search, prompts: Sequence[np.ndarray], size: int) -> Iterator[Generated]:
+def _parts(
+    started: Started, asked: Search, suppressed: np.ndarray | None, prompts: Sequence[np.ndarray], size: int
+) -> Iterator[Generated]:
     """Yields the results in parts of `size` tokens, until all rows have ended."""
     loop, sampling, most = started.loop, asked.sampling, int(max(asked.limits))
     limits = np.repeat(asked.limits, asked.samples)
-    request = Request(asked.keys, limits, asked.stop, np.int32(asked.pad), asked.numbers)
+    request = Request(asked.keys, limits, asked.stop, np.int32(asked.pad), asked.numbers, suppressed)
     seen = _tokens_of(prompts, asked.samples, started.logits.shape[-1] if sampling.penalizes else 0)
     written = loop.first(sampling, program_width(most), request, started.logits, seen)
     state, start = started.state, 0

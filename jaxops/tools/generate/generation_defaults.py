@@ -14,9 +14,8 @@ from jaxops.graph.nodes import Value
 _UNSUPPORTED = {
     "num_beams": 1, "num_return_sequences": 1, "min_length": 0, "min_new_tokens": 0, "no_repeat_ngram_size": 0,
     "encoder_no_repeat_ngram_size": 0, "encoder_repetition_penalty": 1, "typical_p": 1, "epsilon_cutoff": 0,
-    "eta_cutoff": 0, "penalty_alpha": 0, "guidance_scale": 1, "bad_words_ids": [], "suppress_tokens": [],
-    "begin_suppress_tokens": [], "forced_bos_token_id": None, "forced_eos_token_id": None, "sequence_bias": None,
-    "exponential_decay_length_penalty": None, "stop_strings": None,
+    "eta_cutoff": 0, "penalty_alpha": 0, "guidance_scale": 1, "forced_bos_token_id": None, "forced_eos_token_id": None,
+    "sequence_bias": None, "exponential_decay_length_penalty": None, "stop_strings": None,
 }  # fmt: skip
 # The `top_k` of transformers where its file says none; the builder writes it into its own file.
 _TOP_K = 50
@@ -41,6 +40,8 @@ class Defaults(NamedTuple):
     top_p: float = 0.0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
+    suppress_tokens: tuple[int, ...] = ()
+    begin_suppress_tokens: tuple[int, ...] = ()
 
 
 def read_defaults(folder: Path | None, inputs: Sequence[Value], vocabulary: Any) -> Defaults:
@@ -105,16 +106,20 @@ def _of_transformers(
 
 def _defaults(path: Path, model: Mapping[str, Any], search: Mapping[str, Any]) -> Defaults:
     """Returns what both files say under the same names. model: has the tokens. search: has the options."""
-    stop = _said(model, "eos_token_id", [])
+    stop = _tokens(model, "eos_token_id")
+    # As in transformers, a bad word does not keep a row from its end.
+    bad_words = [index(word[0]) for word in _said(search, "bad_words_ids", []) if len(word) == 1]
     return Defaults(
         file=path.name,
-        stop=tuple(map(index, stop if isinstance(stop, list) else [stop])),
+        stop=stop,
         pad=index(_said(model, "pad_token_id", 0)),
         do_sample=bool(_said(search, "do_sample", False)),
         temperature=float(_said(search, "temperature", 1.0)),
         top_p=float(_said(search, "top_p", 0.0)),
         min_p=float(_said(search, "min_p", 0.0)),
         repetition_penalty=float(_said(search, "repetition_penalty", 1.0)),
+        suppress_tokens=(*_tokens(search, "suppress_tokens"), *(word for word in bad_words if word not in stop)),
+        begin_suppress_tokens=_tokens(search, "begin_suppress_tokens"),
     )
 
 
@@ -128,6 +133,11 @@ def _said(mapping: Mapping[str, Any], name: str, default: Any) -> Any:
     """Returns the value of a name; the default if it is missing or null."""
     value = mapping.get(name)
     return default if value is None else value
+
+
+def _tokens(mapping: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    found = _said(mapping, name, [])
+    return tuple(map(index, found if isinstance(found, list) else [found]))
 
 
 def _count(mapping: Mapping[str, Any], name: str, default: int) -> int:
@@ -145,11 +155,22 @@ def _check(path: Path, found: Defaults, search: Mapping[str, Any], vocabulary: A
                 f"{path} asks for {name} {search[name]!r:.80}, which generate does not have\n"
                 f'  hint    set "{name}" to {json.dumps(neutral)} there'
             )
-    if isinstance(vocabulary, int) and (beyond := [token for token in found.stop if not 0 <= token < vocabulary]):
-        raise ModelError(
-            f"{path} is of another model: rows end with token {beyond[0]} (eos_token_id), but this model has "
-            f"{vocabulary} tokens\n  hint    move the file, or correct it"
+    if any(len(word) != 1 for word in _said(search, "bad_words_ids", [])):
+        raise UnsupportedError(
+            f"{path} asks for bad_words_ids {search['bad_words_ids']!r:.80}, but generate suppresses no words of "
+            "several tokens\n  hint    leave the words of one token there"
         )
+    said = {
+        "eos_token_id": found.stop,
+        "suppress_tokens or bad_words_ids": found.suppress_tokens,
+        "begin_suppress_tokens": found.begin_suppress_tokens,
+    }
+    for name, tokens in said.items() if isinstance(vocabulary, int) else ():
+        if beyond := [token for token in tokens if not 0 <= token < vocabulary]:
+            raise ModelError(
+                f"{path} is of another model: it has the token {beyond[0]} ({name}), but this model has {vocabulary} "
+                "tokens\n  hint    move the file, or correct it"
+            )
 
 
 def _check_model(path: Path, model: Mapping[str, Any], names: set[str], vocabulary: Any) -> None:

@@ -29,20 +29,24 @@ class Numbers(NamedTuple):
     repetition_penalty: Any
 
 
-def next_tokens(logits: jax.Array, seen: jax.Array, keys: Any, sampling: Sampling, numbers: Numbers) -> jax.Array:
+def next_tokens(
+    logits: jax.Array, seen: jax.Array, keys: Any, sampling: Sampling, numbers: Numbers, suppressed: Any = None
+) -> jax.Array:
     """Returns the next token (R,) of each row.
 
     logits: (R, V). seen: (R, V), True for the tokens that a row has; read if `sampling.penalizes`. keys: (R,); read if
-    `sampling.draws`.
-    The penalty divides the positive logits of tokens that a row has, and multiplies the negative ones. Then the logits
-    are divided by the temperature. `top_k` tokens remain, of equally likely ones those that come first; of these the
-    likeliest whose probabilities reach `top_p` together; of these the ones that are at least `min_p` times as likely
-    as the likeliest. A logit of infinity is certain.
+    `sampling.draws`. suppressed: (V,), True for tokens that are not chosen; or None.
+    The penalty divides the positive logits of tokens that a row has, and multiplies the negative ones. Logits of
+    suppressed tokens become minus infinity. Then the logits are divided by the temperature. `top_k` tokens remain, of
+    equally likely ones those that come first; of these the likeliest whose probabilities reach `top_p` together; of
+    these the ones that are at least `min_p` times as likely as the likeliest. A logit of infinity is certain.
     """
     scores = logits.astype(np.float32)
     if sampling.penalizes:
         penalty = numbers.repetition_penalty
         scores = jnp.where(seen, jnp.where(scores > 0, scores / penalty, scores * penalty), scores)
+    if suppressed is not None:
+        scores = jnp.where(suppressed, -jnp.inf, scores)
     if not sampling.draws:
         return jnp.argmax(scores, -1).astype(np.int32)
     scores = _finite_at_most(scores) / numbers.temperature

@@ -26,12 +26,15 @@ class Options(NamedTuple):
     top_p: Any
     min_p: Any
     repetition_penalty: Any
+    suppress_tokens: Sequence[int] | None
+    begin_suppress_tokens: Sequence[int] | None
     samples: Any
 
 
 class Search(NamedTuple):
     """A checked search. keys: (B · samples,), or None for the likeliest tokens. limits: how many tokens each prompt may
-    get. stop: the tokens that end a row."""
+    get. stop: the tokens that end a row. suppress: tokens that are never chosen. begin_suppress: tokens that are not
+    the first new one."""
 
     sampling: Sampling
     numbers: Numbers
@@ -40,6 +43,8 @@ class Search(NamedTuple):
     stop: np.ndarray
     pad: int
     samples: int
+    suppress: tuple[int, ...]
+    begin_suppress: tuple[int, ...]
 
 
 def search(options: Options, defaults: Defaults, counts: Sequence[int], vocabulary: int | None) -> Search:
@@ -67,8 +72,7 @@ def search(options: Options, defaults: Defaults, counts: Sequence[int], vocabula
             f"{why} for drawn tokens, which need a key\n"
             "  hint    key=jax.random.key(0), or temperature=0 for the likeliest tokens"
         )
-    given = ints("stop", options.stop, single=True)
-    check_vocabulary("`stop`", given, vocabulary)
+    stop = _tokens("stop", options.stop, (), vocabulary)
     numbers = Numbers(*(np.float32(x) for x in (temperature, top_p, min_p, penalty)))
     draws = options.key is not None and not likeliest
     return Search(
@@ -76,10 +80,37 @@ def search(options: Options, defaults: Defaults, counts: Sequence[int], vocabula
         numbers,
         _keys(options.key, len(counts), samples) if draws else None,
         _limits(options.max_tokens, defaults, counts),
-        np.array([*given, *defaults.stop], np.int32),
+        np.array([*stop, *defaults.stop], np.int32),
         defaults.pad,
         samples,
+        _tokens("suppress_tokens", options.suppress_tokens, defaults.suppress_tokens, vocabulary),
+        _tokens("begin_suppress_tokens", options.begin_suppress_tokens, defaults.begin_suppress_tokens, vocabulary),
     )
+
+
+def suppressed_tokens(asked: Search, vocabulary: int) -> np.ndarray | None:
+    """Returns True for suppressed tokens (2, V), of the first new token and of later ones; None if there are none.
+
+    Raises BoundsError for a token that the model does not have, and ArgumentError if no token is left.
+    """
+    if not asked.suppress and not asked.begin_suppress:
+        return None
+    found = np.zeros((2, vocabulary), bool)
+    for name, rows, tokens in (
+        ("suppress_tokens", 2, asked.suppress),
+        ("begin_suppress_tokens", 1, asked.begin_suppress),
+    ):
+        check_vocabulary(f"`{name}`", tokens, vocabulary)
+        found[:rows, list(tokens)] = True
+    if found.all(1).any():
+        raise ArgumentError(f"`suppress_tokens` and `begin_suppress_tokens` leave none of the {vocabulary} tokens")
+    return found
+
+
+def _tokens(name: str, given: Any, default: tuple[int, ...], vocabulary: int | None) -> tuple[int, ...]:
+    found = default if given is None else ints(name, given, single=True)
+    check_vocabulary(f"`{name}`", found, vocabulary)
+    return found
 
 
 def _number(name: str, given: Any, default: float, *, least: float, most: float = np.inf) -> float:

@@ -16,13 +16,15 @@ from jaxops.tools.generate.sampling import Numbers, Sampling, log_probabilities,
 
 class Request(NamedTuple):
     """The requests of rows (R,). keys: (R,), or None. limits: (R,), how many tokens a row may get. stop: (S,), the
-    tokens that end a row. pad: the token that follows them."""
+    tokens that end a row. pad: the token that follows them. suppressed: (2, V), True for tokens that are not the
+    first new one, and for those that are no later one; or None."""
 
     keys: Any
     limits: Any
     stop: Any
     pad: Any
     numbers: Numbers
+    suppressed: Any
 
 
 class Written(NamedTuple):
@@ -113,7 +115,8 @@ def _next(sampling: Sampling, request: Request, logits: jax.Array, written: Writ
     """Adds a token to each row that has not ended."""
     count, goes_on = written.found, ~written.ended
     keys = request.keys if request.keys is None else jax.vmap(jax.random.fold_in, (0, None))(request.keys, count)
-    token = next_tokens(logits, written.seen, keys, sampling, request.numbers)
+    suppressed = None if request.suppressed is None else request.suppressed[jnp.minimum(count, 1)]
+    token = next_tokens(logits, written.seen, keys, sampling, request.numbers, suppressed)
     logarithms = jnp.where(goes_on, log_probabilities(logits, token), 0.0)
     rows = jnp.arange(token.size, dtype=np.int32)
     return Written(

@@ -116,6 +116,26 @@ def test_repetitions(model):
         state, logits = step(model.params, state, np.array(row[-1:]))
 
 
+def test_suppressed_tokens(model):
+    """Each is replaced by the likeliest token left; the log-probability is that of the whole distribution."""
+    free = jaxops.onnx.generate(model, PROMPTS, max_tokens=1)
+    first = free.tokens[:, 0, 0].tolist()
+    found = jaxops.onnx.generate(model, PROMPTS, max_tokens=9, begin_suppress_tokens=first)
+    step = jaxops.onnx.decoder(model, length=16)
+    for row, prompt in enumerate(PROMPTS):
+        _, logits = step(model.params, step.init(1), np.array([prompt]))
+        scores = np.array(logits[0, -1], np.float64)
+        token = np.where(np.isin(np.arange(scores.size), first), -np.inf, scores).argmax()
+        assert found.tokens[row, 0, 0] == token
+        expected = scores[token] - np.log(np.exp(scores).sum())
+        np.testing.assert_allclose(found.log_probabilities[row, 0, 0], expected, rtol=1e-5)
+        # What follows is free again: it is what follows the prompt and this token.
+        again = jaxops.onnx.generate(model, [[*prompt, int(token)]], max_tokens=8)
+        assert found.tokens[row, 0, 1:].tolist() == again.tokens[0, 0].tolist()
+    later = jaxops.onnx.generate(model, PROMPTS, max_tokens=9, suppress_tokens=first, stream=True)
+    assert not any(np.isin(part.tokens, first).any() for part in later)
+
+
 @pytest.mark.parametrize("count", [1, 8, 11])
 def test_a_stream(model, count):
     whole = jaxops.onnx.generate(model, PROMPTS, max_tokens=count, samples=2, **DRAWN)
@@ -208,6 +228,11 @@ WRONG = {
     "unknown token": (BoundsError, "prompt 1 has the token 48, .* has the tokens 0 to 47", {"prompts": [[1], [48]]}),
     "negative token": (BoundsError, "prompt 0 has the token -1", {"prompts": [[-1]]}),
     "stop": (BoundsError, "`stop` has the token 50", {"stop": [50]}),
+    "suppressed": (BoundsError, "`suppress_tokens` has the token 48", {"suppress_tokens": [3, 48]}),
+    "suppressed at first": (BoundsError, "`begin_suppress_tokens` has the token -2", {"begin_suppress_tokens": [-2]}),
+    "all suppressed": (ArgumentError, "`suppress_tokens` and `begin_suppress_tokens` leave none of the 48 tokens",
+                       {"suppress_tokens": range(40), "begin_suppress_tokens": list(range(40, 48))}),
+    "suppressed floats": (DTypeError, "`suppress_tokens` must be integers, got float64", {"suppress_tokens": [1.5]}),
     "no key": (SignatureError, "`top_k` asks for drawn tokens, which need a key", {"top_k": 3}),
     "no key for samples": (SignatureError, "`samples` asks for drawn tokens", {"samples": 2}),
     "temperature": (ArgumentError, "`temperature` is -1; it must be a number, at least 0", {"temperature": -1}),

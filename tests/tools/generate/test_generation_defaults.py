@@ -72,6 +72,10 @@ OF_TRANSFORMERS = [
         },
         {"min_p": 0.1, "repetition_penalty": 1.1, "max_tokens": 6},
     ),
+    (
+        {"suppress_tokens": [4, 9], "begin_suppress_tokens": 3, "bad_words_ids": [[5], [7]], "eos_token_id": 7},
+        {"stop": (7,), "pad": 7, "top_k": 50, "suppress_tokens": (4, 9, 5), "begin_suppress_tokens": (3,)},
+    ),
     ({"pad_token_id": -1, "num_beams": None, "bad_words_ids": None}, {"pad": -1, "top_k": 50}),
 ]
 
@@ -102,6 +106,22 @@ def test_the_search_of_a_file_of_transformers(tmp_path):
         jaxops.onnx.generate(model, PROMPTS)
     with pytest.raises(ShapeError, match=r"13 tokens and 1 more exceed the 12 tokens .*\(generation_config.json\)"):
         jaxops.onnx.generate(model, [[1] * 13], temperature=0)
+
+
+def test_suppressed_tokens_of_a_file(tmp_path):
+    """They are those of the same options given in the call, which come first."""
+    plain = jaxops.onnx.load(language_model((0,)))
+    expected = jaxops.onnx.generate(plain, PROMPTS, max_tokens=6)
+    first, later = (int(token) for token in expected.tokens[0, 0, [0, 4]])
+    options = {"suppress_tokens": [later], "begin_suppress_tokens": [first, 3]}
+    model = of_transformers(tmp_path, max_new_tokens=6, **options)
+    found = jaxops.onnx.generate(model, PROMPTS)
+    again = jaxops.onnx.generate(plain, PROMPTS, max_tokens=6, **options)
+    jax.tree.map(np.testing.assert_array_equal, found, again)
+    assert not (found.tokens == later).any()
+    assert not (found.tokens[:, :, 0] == first).any()
+    free = jaxops.onnx.generate(model, PROMPTS, suppress_tokens=(), begin_suppress_tokens=())
+    np.testing.assert_array_equal(free.tokens, expected.tokens)
 
 
 def searched(model, **given):
@@ -147,7 +167,7 @@ WRONG = {
     ),
     "a beam search": ({}, {"num_beams": 4}, UnsupportedError, "asks for num_beams 4, which generate does not have"),
     "a text": ({"eos_token_id": "end"}, {}, ModelError, "is not a configuration of onnxruntime-genai: TypeError"),
-    "a token": ({"eos_token_id": 48}, {}, ModelError, r"rows end with token 48 \(eos_token_id\), but .* has 48 tokens"),
+    "a token": ({"eos_token_id": 48}, {}, ModelError, r"has the token 48 \(eos_token_id\), but .* has 48 tokens"),
 }
 
 
@@ -172,9 +192,24 @@ WRONG_OF_TRANSFORMERS = [
     ('{"eos_token_id": "end"}', ModelError, "is not a configuration of transformers: TypeError"),
     ('{"temperature": "hot"}', ModelError, "is not a configuration of transformers: ValueError"),
     ('{"max_new_tokens": -1}', ModelError, "is not a configuration of transformers: .*max_new_tokens is -1"),
-    ('{"eos_token_id": [2, 50]}', ModelError, "is of another model: rows end with token 50"),
+    ('{"eos_token_id": [2, 50]}', ModelError, r"of another model: it has the token 50 \(eos_token_id\), but .* 48 tok"),
+    (
+        '{"suppress_tokens": [2, 48]}',
+        ModelError,
+        r"has the token 48 \(suppress_tokens or bad_words_ids\), but this mod",
+    ),
+    (
+        '{"begin_suppress_tokens": [-1]}',
+        ModelError,
+        r"has the token -1 \(begin_suppress_tokens\), but this model has 48",
+    ),
+    (
+        '{"bad_words_ids": [[1], [2, 3]]}',
+        UnsupportedError,
+        r"bad_words_ids \[\[1\], \[2, 3\]\], but .*\n.*of one token",
+    ),
+    ('{"suppress_tokens": "all"}', ModelError, "is not a configuration of transformers: TypeError"),
     ('{"num_beams": 4}', UnsupportedError, "asks for num_beams 4, which generate does not have"),
-    ('{"suppress_tokens": [1, 2]}', UnsupportedError, r'asks for suppress_tokens \[1, 2\], .*\n.*set "supp.*" to \[\]'),
 ]
 
 

@@ -22,14 +22,17 @@ OPTIONS = {
     "penalty": {"repetition_penalty": 1.7},
     "all": {"temperature": 0.8, "top_k": 6, "top_p": 0.9, "min_p": 0.05, "repetition_penalty": 1.3},
     "top_k before top_p": {"top_k": 3, "top_p": 0.7},
+    "suppressed": {"suppressed": (1, 4, 7)},
+    "suppressed before top_k": {"suppressed": (1, 4, 7), "top_k": 3, "top_p": 0.8, "min_p": 0.1},
 }
 
 
-def probabilities(logits, seen, *, top_k=0, **given):
+def probabilities(logits, seen, *, top_k=0, suppressed=(), **given):
     """The probability of each token, one option after the other, as their documentation defines them."""
     options = OFF | given
     scores = np.where(logits > 0, logits / options["repetition_penalty"], logits * options["repetition_penalty"])
     scores = np.where(seen, scores, logits).astype(np.float64) / options["temperature"]
+    scores[list(suppressed)] = -np.inf
     order = sorted(range(len(scores)), key=lambda token: (-scores[token], token))
     kept = order[: top_k or None]
     if options["top_p"] < 1:
@@ -42,13 +45,14 @@ def probabilities(logits, seen, *, top_k=0, **given):
     return found / found.sum()
 
 
-def drawn(logits, seen, count=DRAWS, *, top_k=0, **given):
+def drawn(logits, seen, count=DRAWS, *, top_k=0, suppressed=(), **given):
     options = OFF | given
     sampling = Sampling(True, top_k, options["top_p"] < 1, options["repetition_penalty"] != 1)
     rows = np.broadcast_to(np.float32(logits), (count, len(logits)))
     keys = jax.random.split(jax.random.key(7), count)
     numbers = Numbers(*(jnp.float32(options[name]) for name in Numbers._fields))
-    return np.asarray(DRAW(rows, np.broadcast_to(seen, rows.shape), keys, sampling, numbers))
+    suppressed = np.isin(np.arange(len(logits)), suppressed) if suppressed else None
+    return np.asarray(DRAW(rows, np.broadcast_to(seen, rows.shape), keys, sampling, numbers, suppressed))
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -98,6 +102,10 @@ def test_the_likeliest_token():
     numbers = Numbers(*map(jnp.float32, (1.0, 1.0, 0.0, 1.5)))
     assert run(logits, seen, None, numbers=numbers).tolist() == [1, 3, 2]
     assert next_tokens(logits, seen, None, Sampling(), numbers).tolist() == [1, 1, 1]
+    suppressed = np.array([False, True, False, False])
+    assert run(logits, seen, None, numbers=numbers, suppressed=suppressed).tolist() == [2, 3, 2]
+    certain = np.float32([[1, np.inf, 0, 2]])
+    assert next_tokens(certain, seen[:1], None, Sampling(), numbers, suppressed).tolist() == [3]
 
 
 def test_log_probabilities():
