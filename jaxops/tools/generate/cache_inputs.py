@@ -39,6 +39,10 @@ class Cache:
         """The sizes of this cache with `count` tokens; those of a cache that drops old tokens do not depend on it."""
         return tuple(count if axis == self.axis and not self.window else size for axis, size in enumerate(sizes))
 
+    def with_batch(self, sizes: Sequence[Any], batch: int) -> tuple[Any, ...]:
+        """The sizes of this cache with `batch` rows."""
+        return tuple(batch if axis == self.batch else size for axis, size in enumerate(sizes))
+
     def grown(self, array: jax.Array, count: int) -> jax.Array:
         """Returns an array of this cache with room for `count` tokens: zeros follow its own."""
         more = [(0, count - size if axis == self.axis else 0) for axis, size in enumerate(array.shape)]

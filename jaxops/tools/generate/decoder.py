@@ -246,7 +246,7 @@ class Decoder(Report):
         with x64_on(self.x64 and not is_on()):
             batched, inputs = self._arrived(state, as_traced(tokens), named)
             last = self.length if isinstance(state.position, Tracer) else int(np.asarray(state.position).max(initial=0))
-            of_tokens = {name: inputs.pop(name) for name in self.of_batch.of_tokens & inputs.keys()}
+            of_tokens = {name: inputs.pop(name) for name in self.of_batch.of_tokens(inputs)}
             pads = bool(mask_name) and self._has_rows and last + chunk <= self.length
             pads &= last == 0 or not self._rows.slides  # a sliding cache takes padding before all tokens only
             *chunks, end = chunks_of(batched, inputs.pop(mask_name, None), of_tokens, chunk, pads)
@@ -329,7 +329,7 @@ class Decoder(Report):
         new = jnp.full(batch, count, np.int32) if aligned is None else aligned.counts
         if aligned is not None:
             tokens = aligned.moved(tokens)
-            named = {name: aligned.moved(x) if name in self.of_batch.of_tokens else x for name, x in named.items()}
+            named |= {name: aligned.moved(named[name]) for name in self.of_batch.of_tokens(named)}
         for name in [v.name for v in self._others if v.name in named and continues_rows(v)]:
             state = self._continued(state, named.pop(name))
         pads = aligned is not None

@@ -211,7 +211,7 @@ class Generation:
 
     def _has_rows(self, step: Decoder, name: str) -> bool:
         """Tells whether a further input has a row for each prompt."""
-        return step.of_batch.batch_axis(self._formals[name]) is not None
+        return step.of_batch.rows.axes.has_rows(self._formals[name])
 
     @functools.cached_property
     def _formals(self) -> dict[str, Value]:
@@ -223,13 +223,16 @@ class Generation:
         for name, value in named.items():
             if name == step.mask_name:
                 raise SignatureError(f"'{name}' is made from the prompts; give each prompt without padding")
-            if name in step.of_batch.of_tokens:
+            if name not in self._formals:
+                raise SignatureError(f"unknown input '{name}'; the inputs are {', '.join(self._formals)}")
+            axes = step.of_batch.rows.axes
+            if axes.has_tokens(self._formals[name]):
                 raise SignatureError(
                     f"'{name}' has a number for each token, which later tokens lack\n"
                     "  hint    write the loop with a decoder: step(params, state, tokens, …)"
                 )
-            if name not in self._formals:
-                raise SignatureError(f"unknown input '{name}'; the inputs are {', '.join(self._formals)}")
+            if batch > 1:
+                axes.check_rows(self._formals[name])
             arrays[name] = as_traced(value)
             if self._has_rows(step, name) and (not arrays[name].ndim or arrays[name].shape[0] != batch):
                 raise ShapeError(

@@ -1,14 +1,13 @@
 """One step of a decoder for rows with different numbers of tokens: the step of one row is mapped over the rows."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxops.errors import SizeError
-from jaxops.graph.nodes import Value
 from jaxops.tools.generate.padded_prompts import by_rows
 from jaxops.tools.generate.step_of_rows import StepOfRows
 
@@ -87,7 +86,10 @@ class StepOfBatch:
         if tokens.shape[0] == 1 or not self.has_rows:
             return run(position[0], new[0], tokens, caches, named)
         axes = {c.past.name: c.batch for c in self.rows.caches}
-        named_axes = {v.name: self.batch_axis(v) for v in self.rows.others if v.name in named}
+        inputs = [v for v in self.rows.others if v.name in named]
+        for value in inputs:
+            self.rows.axes.check_rows(value)
+        named_axes = {v.name: 0 if self.rows.axes.has_rows(v) else None for v in inputs}
         return by_rows(run, (0, 0, 0, axes, named_axes), (0, axes))(position, new, tokens, caches, named)
 
     def _in_turn(
@@ -102,7 +104,7 @@ class StepOfBatch:
         last_only: bool,
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
         """Returns what a step of several tokens gives, from one step for each of them."""
-        of_tokens = {name: jnp.moveaxis(x, 1, 0)[:, :, None] for name, x in named.items() if name in self.of_tokens}
+        of_tokens = {name: jnp.moveaxis(named[name], 1, 0)[:, :, None] for name in self.of_tokens(named)}
         one = jnp.ones_like(new)
 
         def step(position: Any, caches: Any, token: Any, more: Any) -> Any:
@@ -122,13 +124,6 @@ class StepOfBatch:
         (_, caches, last), every = jax.lax.scan(take, (jnp.int32(0), caches, none), columns)
         return last if last_only else jnp.moveaxis(every, 0, 1), caches
 
-    @property
-    def of_tokens(self) -> set[str]:
-        """The names of further inputs with an entry for each token, (B, n, …)."""
-        return {v.name for v in self.rows.others if v.shape and v.shape[:2] == (self.rows.tokens.shape or ())[:2]}
-
-    def batch_axis(self, value: Value) -> int | None:
-        """Returns 0 for an input with a row for each row of the tokens, else None."""
-        batch, *others = self.rows.tokens.shape or (None,)
-        first = value.shape[0] if value.shape else None
-        return None if not value.shape or isinstance(first, int) or (first in others and first != batch) else 0
+    def of_tokens(self, names: Collection[str]) -> set[str]:
+        """Returns those of further inputs that have an entry for each token, (B, n, …)."""
+        return {v.name for v in self.rows.others if v.name in names and self.rows.axes.has_tokens(v)}

@@ -16,9 +16,12 @@ from jaxops.dtypes import canonical, is_float
 from jaxops.errors import DTypeError, JaxopsError, ModelError, UnsupportedError
 from jaxops.graph.nodes import Graph, Value
 from jaxops.jax_internals import jaxpr_as_fun
+from jaxops.runtime.auto_axes import auto_axes
 from jaxops.runtime.training_function import check_infers
+from jaxops.runtime.x64 import x64_on
 from jaxops.static import Dim, Undecided, symbolic_shape
 from jaxops.tools.generate.cache_inputs import Cache, counts_lengths, find_caches, windows_of
+from jaxops.tools.generate.input_axes import BATCH, COUNT, InputAxes
 from jaxops.tools.generate.needed_sizes import numbers_needed
 from jaxops.tools.generate.step_inputs import Tokens, dtype_of, filled_input, is_filled, is_mask, tokens_input
 from jaxops.tools.generate.table_bounds import reaches
@@ -198,7 +201,7 @@ class StepOfRows:
         if self._reaches:
             return
         shapes = {c.past.name: arrays[c.past.name].shape for c in self.caches}
-        filled, caches = self._last_step(batch, count, shapes)
+        filled, caches = self._types_of_step(batch, count, self.length - count, shapes)
         specs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (params, {**named, **caches}))
 
         def last_step(filled_inputs: Any, params: Any, other_inputs: Any) -> Any:
@@ -206,15 +209,17 @@ class StepOfRows:
 
         self._reaches = reaches(jax.make_jaxpr(last_step), filled, specs, self.length)
 
-    def _last_step(self, batch: int, count: int, shapes: Mapping[str, tuple[Any, ...]]) -> tuple[Any, Any]:
-        """Returns the inputs of a step with the last `count` tokens: (filled inputs, types of tokens and caches), for
-        caches of these shapes."""
-        past = self.length - count
+    def _types_of_step(
+        self, batch: int, count: int, past: int, shapes: Mapping[str, tuple[Any, ...]]
+    ) -> tuple[Any, Any]:
+        """Returns the inputs of a step after `past` tokens: (filled inputs, types of tokens and caches), for caches of
+        these shapes."""
+        total = self.length if self.in_place else past + count
         with jax.ensure_compile_time_eval():
             mask = () if self.mask is None else (self.mask,)
-            last_tokens = Tokens(batch, count, np.int32(past), self.length, np.int32(self.length))
-            filled = {v.name: filled_input(v, last_tokens) for v in self.others if is_filled(v)}
-            filled |= {v.name: np.ones((batch, self.length), dtype_of(v)) for v in mask}
+            tokens = Tokens(batch, count, np.int32(past), total, np.int32(past + count))
+            filled = {v.name: filled_input(v, tokens) for v in self.others if is_filled(v)}
+            filled |= {v.name: np.ones((batch, total), dtype_of(v)) for v in mask}
         specs = {self.tokens.name: jax.ShapeDtypeStruct((batch, count), dtype_of(self.tokens))}
         for cache in self.caches:
             sizes = cache.with_tokens(shapes[cache.past.name], self.length if cache.in_place else past)
@@ -224,24 +229,49 @@ class StepOfRows:
     @functools.cached_property
     def numbers(self) -> dict[str, int]:
         """The sizes of caches that have a name in the model, but must be a certain number: name → number."""
-        formals = {cache.past.name: cache.past.shape or () for cache in self.caches}
         free = [d for c in self.caches for k, d in enumerate(c.past.shape or ()) if k not in (c.axis, c.batch)]
         names = list(dict.fromkeys(d for d in free if isinstance(d, str)))
         if not names:  # the parameters need not be read yet
             return {}
-        other_inputs = [v for v in self.others if not is_filled(v) and v.kind != "optional" and v.shape is not None]
+        return numbers_needed(lambda sizes: self._trace(sizes, 1, 1, self.length - 1, {}), names)
+
+    @functools.cached_property
+    def axes(self) -> InputAxes:
+        """The axes that further inputs share with the tokens."""
+        return InputAxes(self.tokens, self._fits)
+
+    def _fits(self, value: Value, first: tuple[int, ...]) -> bool:
+        """Tells whether the model takes a prompt of `COUNT` tokens for each of `BATCH` rows, and this input with these
+        first sizes."""
+        sizes: dict[Any, int] = dict(zip(value.shape or (), first, strict=False))
+        sizes |= dict(zip(self.tokens.shape or (), (BATCH, COUNT), strict=False))
+        try:
+            with x64_on(self.model.x64), auto_axes():
+                self._trace({**self.numbers, **sizes}, BATCH, COUNT, 0, {value.name: first})
+        except (JaxopsError, Undecided):
+            return False
+        return True
+
+    def _trace(
+        self, sizes: Mapping[Any, Dim], batch: int, count: int, past: int, first: Mapping[str, tuple[int, ...]]
+    ) -> None:
+        """Traces a step after `past` tokens. sizes: of dimensions by name, 1 for each that is missing. first: the first
+        sizes of inputs by name, instead of the declared ones."""
+
+        def numeric(value: Value) -> tuple[Any, ...]:
+            found = [d if isinstance(d, int) else 1 if d is None else sizes.get(d, 1) for d in value.shape or ()]
+            given = first.get(value.name, ())
+            return *given, *found[len(given) :]
+
+        caches = {c.past.name: c.with_tokens(c.with_batch(numeric(c.past), batch), c.window or 1) for c in self.caches}
+        filled, types = self._types_of_step(batch, count, past, caches)
+        filled = {name: x for name, x in filled.items() if name not in first}
+        for value in self.others:
+            is_given = value.name in first or not (is_filled(value) or value.kind == "optional" or value.shape is None)
+            if is_given:
+                types[value.name] = jax.ShapeDtypeStruct(numeric(value), dtype_of(value))
         params = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), dict(self.model.params))
-
-        def trace(sizes: Mapping[str, Dim]) -> None:
-            def numeric(declared: tuple[Any, ...]) -> tuple[Any, ...]:
-                return tuple(sizes.get(d, 1) if isinstance(d, str) else 1 if d is None else d for d in declared)
-
-            caches = {c.past.name: c.with_tokens(numeric(formals[c.past.name]), c.window or 1) for c in self.caches}
-            filled, specs = self._last_step(1, 1, caches)
-            specs |= {v.name: jax.ShapeDtypeStruct(numeric(v.shape or ()), dtype_of(v)) for v in other_inputs}
-            jax.eval_shape(lambda params, arrays: self.model.apply(params, **{**filled, **arrays}), params, specs)
-
-        return numbers_needed(trace, names)
+        jax.eval_shape(lambda params, arrays: self.model.apply(params, **{**filled, **arrays}), params, types)
 
     def _check(self, presents: Mapping[str, Any], total: Dim) -> None:
         for cache in self.caches:
