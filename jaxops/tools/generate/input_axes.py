@@ -52,7 +52,7 @@ class InputAxes:
             return False
         if size is not None and size in (self._batch, self._count):
             return size == self._count
-        return self._once(value, 1, lambda: self._fits(value, (BATCH, COUNT)) and not self._fits(value, (BATCH, OTHER)))
+        return self._once(value, 1, lambda: not self._fits(value, (BATCH, OTHER)) and self._fits(value, (BATCH, COUNT)))
 
     def _once(self, value: Value, axis: int, ask: Callable[[], bool]) -> bool:
         if (value.name, axis) not in self._found:
