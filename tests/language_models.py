@@ -9,19 +9,19 @@ VOCABULARY, WIDTH, HEADS, GROUPS, HEAD, HIDDEN, POSITIONS = 48, 32, 4, 2, 16, 64
 KEEPS, SLIDES = ("past_sequence_length", "total_sequence_length"), ("past_sliding_length", "total_sliding_length")
 
 
-def language_model(windows=(0, 0), *, half=False, four_bits=False, norms=False, softcap=0.0, sinks=False):
+def language_model(windows=(0, 0), *, half=False, four_bits=False, norms=False, softcap=0.0, sinks=False, few=0):
     """A decoder of one layer for each of `windows`, 0 for one that sees all tokens.
 
     half: in float16. four_bits: weights in MatMulNBits. norms: queries and keys are normalized, as in Qwen3. softcap,
-    sinks: as in Gemma2 and gpt-oss.
+    sinks: as in Gemma2 and gpt-oss. few: for so many tokens there are tables of their own, as in Phi-3 (LongRoPE).
     """
-    return _Writer(half, four_bits, norms, softcap, sinks).model(windows)
+    return _Writer(half, four_bits, norms, softcap, sinks, few).model(windows)
 
 
 class _Writer:
-    def __init__(self, half, four_bits, norms, softcap, sinks):
+    def __init__(self, half, four_bits, norms, softcap, sinks, few):
         self.dtype, self.four_bits, self.norms = (np.float16 if half else np.float32), four_bits, norms
-        self.softcap, self.sinks = softcap, sinks
+        self.softcap, self.sinks, self.few = softcap, sinks, few
         self.rng, self.nodes, self.weights = np.random.default_rng(0), [], []
 
     def add(self, op, inputs, outputs, **attributes):
@@ -92,10 +92,24 @@ class _Writer:
         gated = self.add("Mul", [self.add("Mul", [gate, open_], [f"/{name}/mlp/silu"]), up], [f"/{name}/mlp/Mul"])
         return self.product(f"{name}.mlp.down_proj", gated, HIDDEN, WIDTH), f"/{name}.post_attention_layernorm/sum"
 
-    def model(self, windows):
+    def tables(self):
+        """Cosines and sines of positions; two pairs, and an If between them, if there are some for few tokens."""
         angles = np.arange(POSITIONS)[:, None] / 10.0 ** (np.arange(HEAD // 2) / 2)
-        for name, values in (("cos_cache", np.cos(angles)), ("sin_cache", np.sin(angles))):
-            self.weight(name, values.astype(self.dtype))
+        waves = {"cos_cache": np.cos(angles).astype(self.dtype), "sin_cache": np.sin(angles).astype(self.dtype)}
+        if not self.few:
+            return [self.weight(name, values) for name, values in waves.items()]
+        kind, branches = helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype)), {}
+        for branch, rows, factor in (("then_branch", POSITIONS, 1), ("else_branch", self.few, 2)):
+            made = {f"{name}_{rows}": values[::factor][:rows] for name, values in waves.items()}
+            nodes = [node("Constant", [], [name], value=tensor(values, name)) for name, values in made.items()]
+            infos = [info(name, values.shape, kind) for name, values in made.items()]
+            branches[branch] = helper.make_graph(nodes, branch, [], infos)
+        self.weight("few", np.array(self.few))
+        self.add("Greater", ["width", "few"], ["many"])
+        self.nodes.append(node("If", ["many"], list(waves), **branches))
+        return list(waves)
+
+    def model(self, windows):
         constants = {"axes": [1], "one": 1, "heads": [0, 0, -1, HEAD]}
         constants |= {"q_width": [0, 0, HEADS * HEAD], "k_width": [0, 0, GROUPS * HEAD]}
         for name, values in constants.items():
@@ -105,6 +119,7 @@ class _Writer:
         self.add("Cast", [before], ["lengths"], to=TensorProto.INT32)
         width = self.add("Gather", [self.add("Shape", ["attention_mask"], ["sizes"]), "one"], ["width"], axis=0)
         self.add("Cast", [width], ["total"], to=TensorProto.INT32)
+        self.tables()
         embedding = self.floats("model.embed_tokens.weight", VOCABULARY, WIDTH, scale=1.0)
         x, skip = self.add("Gather", [embedding, "input_ids"], ["embedded"]), None
         for layer, window in enumerate(windows):

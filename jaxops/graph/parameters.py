@@ -26,7 +26,7 @@ from jaxops.errors import ArgumentError, JaxopsError, SignatureError, near
 from jaxops.graph.interpreter import run_node
 from jaxops.graph.nodes import Graph, Node, Tensor
 from jaxops.graph.static_analysis import Needs
-from jaxops.graph.untrained_tables import untrained_tables
+from jaxops.graph.untrained_tables import chosen_tables, untrained_tables
 from jaxops.memory import bounded_together, bounded_total, fits
 from jaxops.signature import BIAS, STATISTICS, WEIGHT, role
 
@@ -185,9 +185,12 @@ class _Split:
                 if name:
                     keep(name, _tensor(value), value, node.title, generated=bool(node.inputs))
             visible |= {name: static[name] for name in node.outputs if name in static}
-        fixed = _statistics(graph, {}) | untrained_tables(graph)
-        self.fixed.update(params[name] for name in fixed if name in params)
-        return dataclasses.replace(graph, nodes=tuple(nodes), initializers={}, static=static, params=params)
+        tables = untrained_tables(graph)
+        self.fixed.update(params[name] for name in _statistics(graph, {}) | tables if name in params)
+        split = dataclasses.replace(graph, nodes=tuple(nodes), initializers={}, static=static, params=params)
+        chosen = chosen_tables(split, tables)
+        self.fixed.update(branch.params[name] for branch, name in chosen if name in branch.params)
+        return split
 
     def _node(self, node: Node, visible: Mapping[str, Any]) -> Node:
         if node.body is not None:

@@ -1,6 +1,7 @@
 """Finds constants that no author trains: tables of rotary embeddings, and the frequencies that they are made of."""
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 from jaxops.graph.nodes import Graph, Node
 from jaxops.signature import TABLE
@@ -37,6 +38,16 @@ def untrained_tables(graph: Graph) -> frozenset[str]:
             if name and name not in elsewhere and readers[name] and all(makes_tables(*read) for read in readers[name]):
                 tables.add(name)
     return frozenset(tables)
+
+
+def chosen_tables(graph: Graph, tables: frozenset[str]) -> Iterator[tuple[Graph, str]]:
+    """Yields constants of branches between which an If chooses a table: (the branch, the name there)."""
+    for node in graph.nodes:
+        for branch in node.subgraphs.values() if _name(node) == "if_" else ():
+            read = {name for inner in branch.nodes for name in inner.uses()}
+            for name, value in zip(node.outputs, branch.outputs, strict=False):
+                if name in tables and value.name not in read:
+                    yield branch, value.name
 
 
 def _positions(graph: Graph) -> set[str]:

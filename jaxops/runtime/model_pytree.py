@@ -5,17 +5,18 @@ options of `load` such as `precision`, `sizes`, `bounds` and `operators`. Parame
 are (`sharding`), nor the limit of memory (`max_bytes`).
 """
 
+import copy
 import dataclasses
 import functools
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 from jax.tree_util import GetAttrKey
 
 from jaxops.compiler.fingerprint import digest, fingerprint
-from jaxops.graph.nodes import Graph
+from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.runtime.parameter_values import GivenWeights
 
 # The length of a fact in a message.
@@ -106,6 +107,17 @@ def again(model: Any) -> Any:
     not read the parameters."""
     found = object.__new__(type(model))
     found.__dict__.update({name: value for name, value in model.__dict__.items() if name != "programs"})
+    return found
+
+
+def with_tensors_given(model: Any, nodes: Sequence[Node], values: Sequence[Value]) -> Any:
+    """Returns a model without some nodes of its graph, whose results are inputs, to be given by name."""
+    found = again(model)
+    found.__dict__.pop("_structure", None)
+    left = tuple(node for node in model.graph.nodes if node not in nodes)
+    found.graph = dataclasses.replace(model.graph, nodes=left, inputs=(*model.graph.inputs, *values))
+    found._declare((*model._formals, *values), model.graph.outputs)
+    found._function = found._function_by(copy.copy(model._function.runner))
     return found
 
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.attributes import integer
-from jaxops.dtypes import as_traced, canonical, is_float
+from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import BoundsError, ModelError, ShapeError, SignatureError, UnsupportedError, amount, describe
 from jaxops.memory import readable
 from jaxops.progress import progress, step
@@ -30,11 +30,12 @@ from jaxops.signature_errors import errors_of, explained
 from jaxops.static import Tracer
 from jaxops.tools.generate.cache_inputs import check_batch, is_circular
 from jaxops.tools.generate.decoder_state import DecoderState, inserted, only_first_tokens, rewound, with_past
-from jaxops.tools.generate.padded_prompts import first_aligned
+from jaxops.tools.generate.padded_prompts import counts, first_aligned, nan_unless
 from jaxops.tools.generate.prompt_chunks import Chunk, chunks_of
 from jaxops.tools.generate.step_inputs import continues_rows, dtype_of, is_filled, rows_of
 from jaxops.tools.generate.step_of_batch import StepOfBatch
 from jaxops.tools.generate.step_of_rows import Decodable, StepOfRows
+from jaxops.tools.generate.tables_by_length import NUMBER
 from jaxops.tools.inspect.overview import Row, overview
 from jaxops.tools.inspect.tables import Report, Table
 
@@ -45,7 +46,8 @@ class Decoder(Report):
     """A step of fixed shapes: `step(params, state, tokens, **named)`. `step.init(batch)` is the first state.
 
     length: the largest number of tokens. caches: the caches of the model. endless: whether it may run past `length`.
-    of_batch: runs the model. `print(step)` shows the inputs that it fills.
+    of_batch: runs the model. mixes_tables: whether tokens may need other tables than those before. `print(step)` shows
+    the inputs that it fills.
 
     >>> import jaxops.onnx
     >>> step = decoder(jaxops.onnx.load("notebooks/verses.onnx"), length=64)
@@ -59,7 +61,7 @@ class Decoder(Report):
             self._rows = rows = StepOfRows(model, cache, self.length, cache_dtype)
         self.x64 = model.x64
         self._model, self._tokens, self._mask, self._others = model, rows.tokens, rows.mask, rows.others
-        self.caches = rows.caches
+        self.caches, self.mixes_tables = rows.caches, rows.mixes_tables
         batch = self._tokens.shape[0] if self._tokens.shape else None
         self._has_rows = not (isinstance(batch, int) and batch > 1) and all(c.batch is not None for c in self.caches)
         self.of_batch = StepOfBatch(rows, self._has_rows)
@@ -249,7 +251,10 @@ class Decoder(Report):
             of_tokens = {name: inputs.pop(name) for name in self.of_batch.of_tokens(inputs)}
             pads = bool(mask_name) and self._has_rows and last + chunk <= self.length
             pads &= last == 0 or not self._rows.slides  # a sliding cache takes padding before all tokens only
-            *chunks, end = chunks_of(batched, inputs.pop(mask_name, None), of_tokens, chunk, pads)
+            mask = inputs.pop(mask_name, None)
+            if any(v.name == NUMBER for v in self._others):  # the first chunk reads the tables of the whole prompt
+                inputs.setdefault(NUMBER, state.position + counts(batched, mask))
+            *chunks, end = chunks_of(batched, mask, of_tokens, chunk, pads)
 
         def take(state: DecoderState, part: Chunk) -> tuple[DecoderState, jax.Array]:
             mask = {} if part.mask is None else {mask_name: part.mask}
@@ -322,11 +327,11 @@ class Decoder(Report):
         self, last_only: bool, params: Any, state: DecoderState, tokens: jax.Array, named: Mapping[str, Any]
     ) -> tuple[DecoderState, jax.Array]:
         named = dict(named)
-        batch, count = tokens.shape
+        count = tokens.shape[1]
         step(amount(count, "token"))
         mask = named.pop(self.mask_name, None) if self.mask_name else None
         aligned = None if mask is None else first_aligned(mask)
-        new = jnp.full(batch, count, np.int32) if aligned is None else aligned.counts
+        new = counts(tokens, mask)
         if aligned is not None:
             tokens = aligned.moved(tokens)
             named |= {name: aligned.moved(named[name]) for name in self.of_batch.of_tokens(named)}
@@ -339,7 +344,7 @@ class Decoder(Report):
             caches = only_first_tokens(self.caches, caches, reached)
             logits = logits if last_only else aligned.back(logits)
         is_valid = self._is_valid(state.position, new, count) & ((new > 0) | (not last_only))
-        return DecoderState(reached, caches), _nan_unless(is_valid, logits)
+        return DecoderState(reached, caches), nan_unless(is_valid, logits)
 
     def _continued(self, state: DecoderState, rows: Any) -> DecoderState:
         """Returns a state whose rows are those with these numbers, such as the beams that a search goes on with."""
@@ -354,13 +359,6 @@ class Decoder(Report):
         return is_valid & ((new == count) | (position == 0)) if self._rows.slides else is_valid
 
 
-def _nan_unless(is_valid: Any, logits: Any) -> Any:
-    if not is_float(logits.dtype):
-        return logits
-    rows = is_valid.reshape(-1, *[1] * (logits.ndim - 1))
-    return jnp.where(rows, logits, jnp.asarray(np.nan, logits.dtype))
-
-
 @explained
 def decoder(
     model: Decodable, cache: Mapping[str, str] | None = None, *, length: int = 256, cache_dtype: Any = None
@@ -370,7 +368,8 @@ def decoder(
     model: takes tokens (B, n), and keys and values of past tokens. It returns logits, and keys and values that end with
     those of the new tokens. If it has an attention mask (B, total) or position ids, the step fills them. Grouped heads,
     rotary or relative positions, and masks that the model computes from sizes need no options. The results are those of
-    the model with growing caches.
+    the model with growing caches. Where the number of tokens chooses between two tables of positions (LongRoPE), each
+    row has those of its own number; those of a whole prompt in `prefill`.
     cache: input → output for each cache; by default they are matched by name (`past_key_values.0.key` and
     `present.0.key`, `cache_k_0` and `new_cache_k_0`, …) and shape. Caches of an encoder do not grow; give them by name
     at each step. A model with an input `write_indices` or `cache_position` (TensorScatter of opset 24) writes caches of

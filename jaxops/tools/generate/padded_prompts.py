@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxops.dtypes import is_float
+
 
 class Alignment(NamedTuple):
     """The move of each row's tokens to one side of it.
@@ -32,16 +34,27 @@ class Alignment(NamedTuple):
 
 def first_aligned(mask: Any) -> Alignment:
     """Returns the move of tokens to the beginning of each row. mask: (B, n), 0 at padding."""
-    return Alignment(_sorted(mask == 0), _counts(mask))
+    return Alignment(_sorted(mask == 0), counts(mask, mask))
 
 
 def last_aligned(mask: Any) -> Alignment:
     """Returns the move of tokens to the end of each row. mask: (B, n), 0 at padding."""
-    return Alignment(_sorted(mask != 0), _counts(mask))
+    return Alignment(_sorted(mask != 0), counts(mask, mask))
 
 
-def _counts(mask: Any) -> jax.Array:
+def counts(tokens: Any, mask: Any) -> jax.Array:
+    """Returns the number of tokens (B,) of each row. mask: (B, n), 0 at padding; None if there is none."""
+    if mask is None:
+        return jnp.full(tokens.shape[0], tokens.shape[1], np.int32)
     return jnp.sum(mask != 0, axis=1, dtype=np.int32)
+
+
+def nan_unless(is_valid: Any, logits: Any) -> Any:
+    """Returns logits (B, …) with NaN in rows that are not valid; integers stay."""
+    if not is_float(logits.dtype):
+        return logits
+    rows = is_valid.reshape(-1, *[1] * (logits.ndim - 1))
+    return jnp.where(rows, logits, jnp.asarray(np.nan, logits.dtype))
 
 
 def _sorted(x: Any) -> jax.Array:

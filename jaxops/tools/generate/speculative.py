@@ -54,9 +54,16 @@ class Speculation:
         prompts: integers (B, n). mask: (B, n), 0 for padding on either side.
         Raises ShapeError unless both decoders have room for n + count + ahead tokens, and if the models have different
         numbers of tokens to choose from, SignatureError for a mask that a model cannot take, UnsupportedError if a
-        model cannot take tokens back, or does not compute the logits of each token separately.
+        model cannot take tokens back, or does not compute the logits of each token separately, and for a target with
+        LongRoPE.
         """
         with errors_of("speculative"):
+            if self.target.mixes_tables:
+                raise UnsupportedError(
+                    "the target reads other tables of positions for many tokens than for few (LongRoPE), so several "
+                    "tokens at once are not those that it finds one by one\n"
+                    "  hint    decoder(model, length=…) with at most the length of the table for few, or generate(…)"
+                )
             count = integer("count", count, least=1)
             tokens = as_traced(prompts)
             if tokens.ndim != 2 or not tokens.size:
@@ -148,7 +155,8 @@ def speculative(target: Decoder, draft: Decoder, *, ahead: int = 4) -> Speculati
     tokens it drafts for each step of the target. The tokens are those of the target alone, since each is its likeliest
     one, and the draft decides only how many it finds in a step; where two are equally likely, rounding may choose
     another one. The search is one compiled loop, in which each row accepts its own number of tokens.
-    Raises ArgumentError for ahead < 1. Both decoders must keep all tokens, as sliding and circular caches do not.
+    Raises ArgumentError for ahead < 1. Both decoders must keep all tokens, as sliding and circular caches do not, and
+    the target must read the same tables for all numbers of tokens, as one with LongRoPE does only if it is short.
 
     >>> import jaxops.onnx
     >>> model = jaxops.onnx.load("notebooks/verses.onnx")

@@ -11,6 +11,7 @@ from jaxops.dtypes import canonical
 from jaxops.errors import DTypeError, ModelError, ShapeError, describe
 from jaxops.graph.nodes import Value
 from jaxops.static import Dim, StaticValue
+from jaxops.tools.generate.tables_by_length import NUMBER
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Tokens:
     """The facts about the tokens of a step from which inputs are filled.
 
     position: of the first token. total: the number of tokens including earlier ones, mostly symbolic. reached: the
-    number of tokens after the step without padding at the end.
+    number of tokens after the step, for some files with padding at the end. known: it without padding.
     """
 
     batch: int
@@ -26,6 +27,7 @@ class Tokens:
     position: Any
     total: Dim
     reached: Any
+    known: Any
 
 
 def rows_of(tokens: Any, formal: Value, length: int) -> Any:
@@ -100,6 +102,7 @@ _FILLED: dict[str, Callable[[Value, Tokens], Any]] = {
     "write_indices": lambda value, tokens: jnp.full((tokens.batch,), tokens.position, dtype_of(value)),
     "nonpad_kv_seqlen": _filled_rows,
     "seqlens_k": _last_places,
+    NUMBER: lambda value, tokens: jnp.full((tokens.batch,), tokens.known, np.int32),
     "beam_idx": lambda value, tokens: jnp.arange(tokens.batch, dtype=dtype_of(value)),
     "total_sequence_length": _size(lambda tokens: tokens.total),
     "past_sequence_length": _size(lambda tokens: tokens.total - tokens.count),

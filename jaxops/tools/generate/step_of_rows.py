@@ -25,6 +25,7 @@ from jaxops.tools.generate.input_axes import BATCH, COUNT, InputAxes
 from jaxops.tools.generate.needed_sizes import numbers_needed
 from jaxops.tools.generate.step_inputs import Tokens, dtype_of, filled_input, is_filled, is_mask, tokens_input
 from jaxops.tools.generate.table_bounds import reaches
+from jaxops.tools.generate.tables_by_length import WithTables, with_tables
 
 
 class Decodable(Protocol):
@@ -49,12 +50,13 @@ class StepOfRows:
     """Runs a model for rows that have the same number of tokens, mostly one row.
 
     length: the largest number of tokens. tokens, mask, others: the inputs of the model besides its caches.
+    mixes_tables: whether tokens may need other tables than those before.
     logits: the position of the output with the logits. cache_dtype: in which caches are held; None for the model's.
     """
 
     def __init__(self, model: Decodable, cache: Mapping[str, str] | None, length: int, cache_dtype: Any = None) -> None:
         check_infers("decoder", model.graph)
-        self.model, self.length = model, length
+        self.length = length
         self._cache_dtype = None if cache_dtype is None else np.dtype(cache_dtype)
         self.tokens = tokens_input(model.inputs, cache or {})
         batch = self.tokens.shape[0] if self.tokens.shape else None
@@ -67,8 +69,10 @@ class StepOfRows:
             if one.in_place:
                 one.shape(1, length)
         past = {c.past.name for c in self.caches}
-        others = [v for v in model.inputs if v.name not in past and v is not self.tokens]
-        self.mask = next((v for v in others if is_mask(v)), None)
+        self.mask = next((v for v in model.inputs if v.name not in past and v is not self.tokens and is_mask(v)), None)
+        self.model = with_tables(model, self.mask, self.tokens, length)
+        self.mixes_tables = isinstance(self.model, WithTables) and self.model.mixes
+        others = [v for v in self.model.inputs if v.name not in past and v is not self.tokens]
         self.others = tuple(v for v in others if v is not self.mask)
         self.counts_lengths = counts_lengths(model.graph, [c.past.name for c in self.caches])
         self.slides = any(c.window for c in self.caches)
@@ -107,7 +111,7 @@ class StepOfRows:
             (total,) = symbolic_shape("s", constraints=[f"s >= {count}", f"s <= {self.length}"])
         # A causal operator that counts from the end of the lengths takes padding for tokens, which no token sees.
         reached = position + (count if self.counts_lengths and not self.slides else new)
-        new_tokens = Tokens(batch, count, position, total, reached)
+        new_tokens = Tokens(batch, count, position, total, reached, position + new)
         past = total - count
         specs, arrays = {}, dict(arrays)
         for cache in self.caches:
@@ -217,7 +221,7 @@ class StepOfRows:
         total = self.length if self.in_place else past + count
         with jax.ensure_compile_time_eval():
             mask = () if self.mask is None else (self.mask,)
-            tokens = Tokens(batch, count, np.int32(past), total, np.int32(past + count))
+            tokens = Tokens(batch, count, np.int32(past), total, *[np.int32(past + count)] * 2)
             filled = {v.name: filled_input(v, tokens) for v in self.others if is_filled(v)}
             filled |= {v.name: np.ones((batch, total), dtype_of(v)) for v in mask}
         specs = {self.tokens.name: jax.ShapeDtypeStruct((batch, count), dtype_of(self.tokens))}
