@@ -9,19 +9,22 @@ VOCABULARY, WIDTH, HEADS, GROUPS, HEAD, HIDDEN, POSITIONS = 48, 32, 4, 2, 16, 64
 KEEPS, SLIDES = ("past_sequence_length", "total_sequence_length"), ("past_sliding_length", "total_sliding_length")
 
 
-def language_model(windows=(0, 0), *, half=False, four_bits=False, norms=False, softcap=0.0, sinks=False, few=0):
+def language_model(
+    windows=(0, 0), *, half=False, four_bits=False, norms=False, softcap=0.0, sinks=False, few=0, state=False
+):
     """A decoder of one layer for each of `windows`, 0 for one that sees all tokens.
 
     half: in float16. four_bits: weights in MatMulNBits. norms: queries and keys are normalized, as in Qwen3. softcap,
     sinks: as in Gemma2 and gpt-oss. few: for so many tokens there are tables of their own, as in Phi-3 (LongRoPE).
+    state: before its layers is a causal convolution, which keeps the last two tokens, as in LFM2.
     """
-    return _Writer(half, four_bits, norms, softcap, sinks, few).model(windows)
+    return _Writer(half, four_bits, norms, softcap, sinks, few, state).model(windows)
 
 
 class _Writer:
-    def __init__(self, half, four_bits, norms, softcap, sinks, few):
+    def __init__(self, half, four_bits, norms, softcap, sinks, few, state):
         self.dtype, self.four_bits, self.norms = (np.float16 if half else np.float32), four_bits, norms
-        self.softcap, self.sinks, self.few = softcap, sinks, few
+        self.softcap, self.sinks, self.few, self.state = softcap, sinks, few, state
         self.rng, self.nodes, self.weights = np.random.default_rng(0), [], []
 
     def add(self, op, inputs, outputs, **attributes):
@@ -122,6 +125,11 @@ class _Writer:
         self.tables()
         embedding = self.floats("model.embed_tokens.weight", VOCABULARY, WIDTH, scale=1.0)
         x, skip = self.add("Gather", [embedding, "input_ids"], ["embedded"]), None
+        if self.state:
+            turned, weight = self.add("Transpose", [x], ["turned"], perm=[0, 2, 1]), self.floats("conv", WIDTH, 1, 3)
+            outputs, kind = ["/conv", "present.0.conv"], {"domain": "com.microsoft", "ndim": 1}
+            self.add("CausalConvWithState", [turned, weight, "", "past.0.conv"], outputs, activation="none", **kind)
+            x = self.add("Transpose", ["/conv"], ["convolved"], perm=[0, 2, 1])
         for layer, window in enumerate(windows):
             x, skip = self.layer(layer, x, skip, window)
         x = self.normalized("model.norm", x, WIDTH, skip)
@@ -138,6 +146,9 @@ class _Writer:
                 inputs.append(info(f"past_key_values.{layer}.{part}", shape, kind))
                 shape = ["batch_size", GROUPS, total, "kv_cache_dim"]
                 outputs.append(info(f"present.{layer}.{part}", shape, kind))
+        if self.state:
+            inputs.append(info("past.0.conv", ["batch_size", WIDTH, 2], kind))
+            outputs.append(info("present.0.conv", ["batch_size", WIDTH, 2], kind))
         used = {name for n in self.nodes for name in n.input}
         weights = [w for w in self.weights if w.name in used]
         opsets = (("", 21), ("com.microsoft", 1))

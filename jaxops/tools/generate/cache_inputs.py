@@ -15,6 +15,8 @@ from jaxops.signature import CACHE, operand_marks
 # The input and the output of a cache have the same name without these words.
 _SIDES = {"past", "present", "cache", "caches", "kv", "in", "out", "input", "output", "inputs", "outputs"}
 _SIDES |= {"new", "old", "next", "prev", "previous", "updated", "current"}
+# Words in the names of states that are updated with each token: of convolutions, and of linear attentions.
+_STATES = {"conv", "recurrent", "ssm"}
 # Inputs with the positions of new tokens in a cache of fixed size.
 _PLACES = {"write_indices", "cache_position"}
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
@@ -26,6 +28,8 @@ class Cache:
 
     in_place: whether the cache has a fixed size, and an input gives the position where the model writes new tokens.
     window: the number of rows of a cache of fixed size that drops old tokens; 0 for other caches.
+    recurs: whether it is a state that the model updates with each token, padding included, such as the last inputs of a
+    causal convolution; it has a window, too.
     """
 
     past: Value
@@ -34,6 +38,7 @@ class Cache:
     batch: int | None
     in_place: bool = False
     window: int = 0
+    recurs: bool = False
 
     def with_tokens(self, sizes: Sequence[Any], count: Any) -> tuple[Any, ...]:
         """The sizes of this cache with `count` tokens; those of a cache that drops old tokens do not depend on it."""
@@ -76,6 +81,15 @@ class Cache:
         return tuple(sizes)
 
 
+def logits_of(outputs: Sequence[Value], caches: Sequence[Cache]) -> int | None:
+    """Returns the position of the output with the logits: that of this name, or else the first one that is no cache;
+    None if there is none."""
+    presents = {cache.present.name for cache in caches}
+    others = [k for k, v in enumerate(outputs) if v.name not in presents]
+    named = [k for k in others if outputs[k].name.lower().endswith("logits")]
+    return next(iter([*named, *others]), None)
+
+
 def check_batch(caches: Sequence[Cache], arrays: Mapping[str, Any], name: Any, tokens: Any) -> None:
     """Raises ShapeError if tokens, (B,) or (B, n), have another batch than the arrays of the caches. name: of the batch
     size."""
@@ -115,6 +129,8 @@ def find_caches(
     placed = any(value.name.lower() in _PLACES for value in inputs)
     caches = tuple(c for past, present in pairs if (c := _cache(past, present, batch, named is not None, placed)))
     caches = tuple(replace(cache, window=(windows or {}).get(cache.past.name, 0)) for cache in caches)
+    if caches and named is None:
+        caches += tuple(state for past, present in pairs if (state := _state(past, present, batch)))
     if not caches:
         raise ModelError(
             "no cache that grows was found: an input such as 'past_key_values.0.key', and an output "
@@ -208,6 +224,16 @@ def _cache(past: Value, present: Value, batch_size: Any, is_named: bool, placed:
             f"cache: '{past}' must have one size besides the batch that is not fixed: that of the axis that grows"
         )
     return Cache(past, present, free[0], batch, in_place)
+
+
+def _state(past: Value, present: Value, batch_size: Any) -> Cache | None:
+    """The state of an input and an output: of fixed sizes but for the batch, and with a name that says so."""
+    words, sizes = {word.lower() for word in _WORD.findall(past.name)}, list(past.shape or ())
+    last = sizes[-1] if len(sizes) > 1 and all(isinstance(size, int) for size in sizes[1:]) else None
+    if not isinstance(last, int) or past.shape != present.shape or not words & _STATES or _belongs_to_encoder(past, 0):
+        return None
+    batch = 0 if sizes[0] == batch_size and not isinstance(batch_size, int) else None
+    return Cache(past, present, len(sizes) - 1, batch, window=last, recurs=True)
 
 
 def _belongs_to_encoder(past: Value, axis: int) -> bool:

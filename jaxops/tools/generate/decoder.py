@@ -276,8 +276,8 @@ class Decoder(Report):
             last = int(np.asarray(state.position).max(initial=0)) + batched.shape[1]
             if last > self.length:
                 raise ShapeError(f"{last} tokens are more than the length {self.length} of the decoder")
-        formals = {v.name: v for v in (*self._others, *([self._mask] if self._mask else []))}
         mask = self.mask_name
+        formals = {v.name: v for v in (*self._others, *([self._mask] if self._mask and mask else []))}
         for name in named:
             if name not in formals and name != mask:
                 hint = (
@@ -314,7 +314,7 @@ class Decoder(Report):
         >>> decoder(jaxops.onnx.load("notebooks/verses.onnx"), length=64).mask_name is None
         True
         """
-        return self._mask.name if self._mask is not None else "attention_mask" if self._rows.counts_lengths else None
+        return self._rows.mask_name
 
     def _run(self, last_only: bool, of_one: bool, params: Any, *arguments: Any) -> tuple[DecoderState, jax.Array]:
         """Runs a step. of_one: whether the logits are those of one token, (B, V)."""
@@ -374,7 +374,8 @@ def decoder(
     `present.0.key`, `cache_k_0` and `new_cache_k_0`, …) and shape. Caches of an encoder do not grow; give them by name
     at each step. A model with an input `write_indices` or `cache_position` (TensorScatter of opset 24) writes caches of
     fixed size in place, and the step fills that input. Circular caches hold the last `length` tokens, and may run past
-    `length`. Sliding ones (`sliding_window_cache` of GroupQueryAttention) have as many rows as their window.
+    `length`. Sliding ones (`sliding_window_cache` of GroupQueryAttention) have as many rows as their window. A state
+    that each token updates, such as `past.0.conv`, is kept beside the caches; prompts are then not padded.
     cache_dtype: a floating-point type in which the state holds keys and values, such as `jnp.bfloat16` for a model in
     float32: they take half of the memory, and are rounded. By default it is that of the model. `print(step)` says what
     the caches take; in `jax.jit(step, donate_argnums=1)` they are updated in place.

@@ -2,6 +2,7 @@
 `generation_config.json` of transformers, which optimum writes, too."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from operator import index
 from pathlib import Path
@@ -183,8 +184,8 @@ def _check_model(path: Path, model: Mapping[str, Any], names: set[str], vocabula
         )
     inputs = model.get("decoder", {}).get("inputs", {})
     for kind, default in (("input_ids", "input_ids"), ("past_key_names", ""), ("past_value_names", "")):
-        name = str(inputs.get(kind, default)).replace("%d", "0")
-        if name and name not in names:
+        name = str(inputs.get(kind, default))
+        if name and not any(re.fullmatch(re.escape(name).replace("%d", r"\d+"), known) for known in names):
             raise ModelError(
                 f"{path} is of another model: it names an input '{name}' ({kind}), but this model has "
                 f"{', '.join(sorted(names))}\n  hint    move the file, or correct it"

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.dtypes import as_traced, canonical
-from jaxops.errors import ShapeError, SignatureError, UnsupportedError, amount, describe
+from jaxops.errors import ModelError, ShapeError, SignatureError, UnsupportedError, amount, describe
 from jaxops.graph.nodes import Value
 from jaxops.runtime.auto_axes import auto_axes, under_auto_axes
 from jaxops.runtime.prepared_params import PreparedParams
 from jaxops.runtime.x64 import x64_on
 from jaxops.static import is_concrete
-from jaxops.tools.generate.cache_inputs import find_caches, windows_of
+from jaxops.tools.generate.cache_inputs import find_caches, logits_of, windows_of
 from jaxops.tools.generate.decoder import Decoder, Params
 from jaxops.tools.generate.decoder_state import DecoderState, repeated
 from jaxops.tools.generate.encoder_caches import EncoderCaches
@@ -66,9 +66,14 @@ class Generation:
         caches = find_caches(self.model.inputs, self.model.outputs, self.pairs, batch, windows)
         sizes = [(c.past.shape or ())[c.axis] for c in caches if not c.window]
         self.fixed_length = max((size for size in sizes if isinstance(size, int)), default=0)
-        presents = {c.present.name for c in caches}
-        shapes = [v.shape for v in self.model.outputs if v.name not in presents]
-        size = shapes[0][-1] if shapes and shapes[0] else None
+        logits = logits_of(self.model.outputs, caches)
+        scores = None if logits is None else self.model.outputs[logits]
+        if scores is not None and "hidden_state" in scores.name:
+            raise ModelError(
+                f"the model returns {scores}, and no logits to choose tokens by\n"
+                "  hint    load a file with its head, or apply yours to what jaxops.onnx.decoder(model) returns"
+            )
+        size = scores.shape[-1] if scores is not None and scores.shape else None
         self.vocabulary = size if isinstance(size, int) else None
         self._encoder_caches = EncoderCaches(self.model, caches)
         self.defaults = read_defaults(model.folder, self.model.inputs, self.vocabulary)

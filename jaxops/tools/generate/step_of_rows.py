@@ -20,7 +20,7 @@ from jaxops.runtime.auto_axes import auto_axes
 from jaxops.runtime.training_function import check_infers
 from jaxops.runtime.x64 import x64_on
 from jaxops.static import Dim, Undecided, symbolic_shape
-from jaxops.tools.generate.cache_inputs import Cache, counts_lengths, find_caches, windows_of
+from jaxops.tools.generate.cache_inputs import Cache, counts_lengths, find_caches, logits_of, windows_of
 from jaxops.tools.generate.input_axes import BATCH, COUNT, InputAxes
 from jaxops.tools.generate.needed_sizes import numbers_needed
 from jaxops.tools.generate.step_inputs import Tokens, dtype_of, filled_input, is_filled, is_mask, tokens_input
@@ -50,6 +50,7 @@ class StepOfRows:
     """Runs a model for rows that have the same number of tokens, mostly one row.
 
     length: the largest number of tokens. tokens, mask, others: the inputs of the model besides its caches.
+    mask_name: of the argument that marks padding; None if it cannot be left out.
     mixes_tables: whether tokens may need other tables than those before.
     logits: the position of the output with the logits. cache_dtype: in which caches are held; None for the model's.
     """
@@ -76,10 +77,12 @@ class StepOfRows:
         self.others = tuple(v for v in others if v is not self.mask)
         self.counts_lengths = counts_lengths(model.graph, [c.past.name for c in self.caches])
         self.slides = any(c.window for c in self.caches)
-        presents = {c.present.name for c in self.caches}
-        self.logits = next((k for k, v in enumerate(model.outputs) if v.name not in presents), -1)
-        if self.logits < 0:
+        named = self.mask.name if self.mask is not None else "attention_mask" if self.counts_lengths else None
+        self.mask_name = None if any(c.recurs for c in self.caches) else named
+        logits = logits_of(model.outputs, self.caches)
+        if logits is None:
             raise ModelError("the model has no output beside its caches, so a step would give no logits")
+        self.logits = logits
         self._reaches = False  # whether it is known that `length` tokens have positions
 
     def stored(self, cache: Cache) -> np.dtype:
