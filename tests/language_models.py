@@ -14,8 +14,8 @@ def language_model(
 ):
     """A decoder of one layer for each of `windows`, 0 for one that sees all tokens.
 
-    half: in float16. four_bits: weights in MatMulNBits. norms: queries and keys are normalized, as in Qwen3. softcap,
-    sinks: as in Gemma2 and gpt-oss. few: for so many tokens there are tables of their own, as in Phi-3 (LongRoPE).
+    half: in float16. four_bits: weights in MatMulNBits. norms: queries and keys are normalized, as in Qwen3; "joined":
+    one product makes them. softcap, sinks: as in Gemma2 and gpt-oss. few: for so many tokens there are tables of their own, as in Phi-3 (LongRoPE).
     state: before its layers is a causal convolution, which keeps the last two tokens, as in LFM2.
     """
     return _Writer(half, four_bits, norms, softcap, sinks, few, state).model(windows)
@@ -61,9 +61,14 @@ class _Writer:
     def attention(self, layer, x, window):
         name = f"model.layers.{layer}.attn"
         if self.norms:
-            parts = []
+            parts, apart = [], []
+            if self.norms == "joined":
+                joined = self.product(f"{name}.qkv_proj", x, WIDTH, (HEADS + 2 * GROUPS) * HEAD)
+                sizes = self.weight("qkv_sizes", np.array([HEADS * HEAD, GROUPS * HEAD, GROUPS * HEAD]))
+                apart = [f"/{name}/Split/{k}" for k in range(3)]
+                self.add("Split", [joined, sizes], apart, axis=-1)
             for part, heads in (("q", HEADS), ("k", GROUPS), ("v", GROUPS)):
-                y = self.product(f"{name}.{part}_proj", x, WIDTH, heads * HEAD)
+                y = apart.pop(0) if apart else self.product(f"{name}.{part}_proj", x, WIDTH, heads * HEAD)
                 if part != "v":
                     y = self.add("Reshape", [y, "heads"], [f"/{name}/{part}/1"])
                     y = self.normalized(f"{name}.{part}_norm", y, HEAD)

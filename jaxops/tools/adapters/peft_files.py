@@ -19,6 +19,7 @@ from jaxops.ops.text.regular_expressions import compiled, encoded
 
 _CONFIG, _WEIGHTS, _PREFIX = "adapter_config.json", "adapter_model.safetensors", "base_model.model."
 _KEY = re.compile(rf"{re.escape(_PREFIX)}(?P<module>.+)\.lora_(?P<which>[AB])\.weight")
+_BASE = re.compile(r"(.+)\.base_layer\.(?:weight|bias)")
 # Settings of peft with which an adapter adds something else than alpha / rank · x · aᵀ · bᵀ.
 _OTHER_MEANING = ("use_dora", "use_qalora", "use_bdlora", "lora_bias", "layer_replication", "alora_invocation_tokens")
 
@@ -101,6 +102,9 @@ def read(folder: str | os.PathLike[str]) -> AdapterFile:
     by_module: dict[str, dict[str, np.ndarray]] = {}
     for key, value in tensors.items():
         found = _KEY.fullmatch(key)
+        base = _BASE.fullmatch(key)
+        if base is not None and f"{base[1]}.lora_A.weight" in tensors:
+            continue  # peft adds the weights of an adapted `lm_head`, which are those of the model
         if found is None or value.ndim != 2:
             raise UnsupportedError(
                 f"`adapters`: '{path}' has '{key}' of shape {value.shape}; only lora_A and lora_B of matrices are "

@@ -233,7 +233,7 @@ class _Finder:
                 self.walk(inner, scope)
             product = self._product(node, scope)
             if product is not None:
-                parts = _parts(readers, node.outputs[0], product.sizes[1])
+                parts = _parts(readers, node.outputs[0], product.sizes[1], scope.static)
                 self.products.append(replace(product, parts=parts))
             else:
                 self._add_other(node, scope)
@@ -279,19 +279,45 @@ class _Finder:
         return jax.eval_shape(lambda values: run_graph(part, {}, values, None)[0], types)
 
 
-def _parts(readers: Mapping[str, Sequence[Node]], result: str, count: int) -> tuple[int, ...]:
-    """Returns how many of `count` outputs are queries, keys and values, where one attention takes all of them."""
+def _parts(
+    readers: Mapping[str, Sequence[Node]], result: str, count: int, static: Mapping[str, Any]
+) -> tuple[int, ...]:
+    """Returns how many of `count` outputs are queries, keys and values, where one attention takes all of them.
+
+    It may take them apart itself, or a Split does, so that queries and keys are normalized in between, as in Qwen3.
+    """
     reading = readers.get(result, ())
     if len(reading) != 1:
         return ()
     (node,) = reading
     if node.operator.function is ops.add:  # of a bias
-        return _parts(readers, node.outputs[0], count)
+        return _parts(readers, node.outputs[0], count, static)
+    if node.operator.function is ops.split and len(node.outputs) == 3:
+        ends = [_end(readers, name) for name in node.outputs]
+        attention, positions = ends[0][0], [position for _, position in ends]
+        if positions != [0, 1, 2] or any(one is not attention for one, _ in ends) or attention is None:
+            return ()
+        parts = _heads(attention, count)
+        return parts if np.array_equal(static.get((*node.inputs, "")[1], ()), parts) else ()
     if node.operator.function is not microsoft.group_query_attention or any(node.inputs[1:3]):
         return ()
-    heads, groups = (int(node.attributes[name]) for name in ("num_heads", "kv_num_heads"))
+    return _heads(node, count)
+
+
+def _heads(attention: Node, count: int) -> tuple[int, ...]:
+    heads, groups = (int(attention.attributes[name]) for name in ("num_heads", "kv_num_heads"))
     width, rest = divmod(count, heads + 2 * groups)
     return () if rest else (heads * width, groups * width, groups * width)
+
+
+def _end(readers: Mapping[str, Sequence[Node]], name: str) -> tuple[Node | None, int]:
+    """Returns the attention that alone reads what follows from a value, and at which position."""
+    while len(reading := readers.get(name, ())) == 1:
+        (node,) = reading
+        if node.operator.function is microsoft.group_query_attention:
+            return node, node.inputs.index(name)
+        name = node.outputs[0]
+    return None, -1
 
 
 def _turned(part: Graph, name: str) -> bool | None:

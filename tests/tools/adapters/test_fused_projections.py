@@ -165,3 +165,14 @@ def test_files_that_do_not_fit(tmp_path):
     ))  # fmt: skip
     with pytest.raises(ArgumentError, match=r"it adapts '.*[qkv]_proj', but this model has no such module"):
         jaxops.onnx.load(file, adapters=write(tmp_path / "peft", values("qkv")))
+
+
+@pytest.mark.parametrize("four_bits", [False, True])
+def test_a_split_may_take_them_apart(tmp_path, four_bits):
+    """Queries and keys are normalized in between, as in Qwen3."""
+    given = values("qkv")
+    found = load(write(tmp_path / "peft", given), norms="joined", four_bits=four_bits)
+    np.testing.assert_allclose(change(found), expected(given, (2, 2, 2)), atol=1e-5)
+    load({"*.qkv_proj": 2}, norms="joined").save_adapters(tmp_path / "mine")
+    names = load_file(tmp_path / "mine" / "adapter_model.safetensors")
+    assert {name.rpartition(".lora")[0] for name in names} == {f"{PREFIX}{part}_proj" for part in "qkv"}

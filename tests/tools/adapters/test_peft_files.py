@@ -183,3 +183,13 @@ def test_files_that_are_missing_or_damaged(tmp_path):
     (folder / "adapter_config.json").write_text("{")
     with pytest.raises(ModelError, match=r"adapter_config.json' is damaged"):
         jaxops.onnx.load(file(), adapters=folder)
+
+
+def test_copies_of_the_own_weights_are_left_out(tmp_path):
+    """peft adds those of an adapted `lm_head`."""
+    copies = {f"{KEY}up.base_layer.weight": UP.T.copy(), f"{KEY}up.base_layer.bias": UP[0]}
+    found = jaxops.onnx.load(file(), adapters=write(tmp_path / "tuned", **copies))
+    np.testing.assert_allclose(found(X), expected(), atol=1e-5)
+    others = {f"{KEY}other.base_layer.weight": UP.T.copy()}
+    with pytest.raises(UnsupportedError, match=r"has 'base_model.*other.base_layer.weight' of shape .*only lora_A"):
+        jaxops.onnx.load(file(), adapters=write(tmp_path / "other", **others))
