@@ -15,8 +15,8 @@ def language_model(
     """A decoder of one layer for each of `windows`, 0 for one that sees all tokens.
 
     half: in float16. four_bits: weights in MatMulNBits. norms: queries and keys are normalized, as in Qwen3; "joined":
-    one product makes them. softcap, sinks: as in Gemma2 and gpt-oss. few: for so many tokens there are tables of their own, as in Phi-3 (LongRoPE).
-    state: before its layers is a causal convolution, which keeps the last two tokens, as in LFM2.
+    one product makes them. softcap, sinks: as in Gemma2 and gpt-oss. few: for so many tokens there are tables of their
+    own, as in Phi-3 (LongRoPE). state: before its layers is a causal convolution, as in LFM2.
     """
     return _Writer(half, four_bits, norms, softcap, sinks, few, state).model(windows)
 

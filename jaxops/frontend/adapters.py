@@ -30,6 +30,12 @@ _TRANSPOSE, _MATMUL = SignatureOperator("Transpose", ops.transpose), SignatureOp
 _MUL, _ADD = SignatureOperator("Mul", ops.mul), SignatureOperator("Add", ops.add)
 # The models whose queries, keys and values, and whose gate and up, transformers computes in one module each.
 _JOINING = ("phi3",)
+# Modules with other names in transformers than in the files of onnxruntime-genai's builder, by the type of the model.
+_OF_LFM2 = {
+    "self_attn.o_proj": "self_attn.out_proj", "mlp.gate_proj": "feed_forward.w1", "mlp.up_proj": "feed_forward.w3",
+    "mlp.down_proj": "feed_forward.w2",
+}  # fmt: skip
+_CALLED = {"phi": {"self_attn.o_proj": "self_attn.dense"}, "lfm2": _OF_LFM2, "lfm2_moe": _OF_LFM2}
 # The number of modules that a message lists.
 _LISTED = 8
 
@@ -47,13 +53,15 @@ class _Chosen(NamedTuple):
 def adapting(adapters: Adapters, folder: Path | None) -> Adapting:
     """Returns a function that adds adapters to a prepared graph and its parameters; they alone are trained.
 
-    folder: of the model; a `genai_config.json` there says whether transformers joins products that the file has apart.
+    folder: of the model; a `genai_config.json` there says how transformers calls modules, and whether it joins products
+    that the file has apart.
     The function raises ArgumentError if the model has no modules for them, ShapeError for a file of other sizes.
     Raises ArgumentError for adapters of another type; PathError and ModelError for a folder that cannot be read.
     """
+    called = _CALLED.get(model_type(folder), {})
     if isinstance(adapters, str | os.PathLike):
         file = read(adapters)
-        return functools.partial(_adapted, lambda modules: _of_file(file, modules), pieces_of)
+        return functools.partial(_adapted, lambda modules: _of_file(file, modules), pieces_of, called)
     if not isinstance(adapters, Mapping) or not adapters:
         raise ArgumentError(
             f"`adapters` is {adapters!r:.80}; it must be a dictionary from patterns of modules to ranks, such as "
@@ -61,7 +69,7 @@ def adapting(adapters: Adapters, folder: Path | None) -> Adapting:
         )
     chosen = {pattern: _rank_and_alpha(pattern, value) for pattern, value in adapters.items()}
     saved = joined_pieces if model_type(folder) in _JOINING else pieces_of
-    return functools.partial(_adapted, lambda modules: _of_patterns(chosen, modules), saved)
+    return functools.partial(_adapted, lambda modules: _of_patterns(chosen, modules), saved, called)
 
 
 def _rank_and_alpha(pattern: Any, value: Any) -> _Chosen:
@@ -142,11 +150,13 @@ def _of_file(file: AdapterFile, modules: Modules) -> dict[str, _Chosen]:
 def _adapted(
     choose: Callable[[Modules], dict[str, _Chosen]],
     saved: Callable[[Modules, str], tuple[Piece, ...]],
+    called: Mapping[str, str],
     graph: Graph,
     params: Params,
 ) -> tuple[Graph, Params]:
-    """Returns a graph with the chosen adapters, and its parameters. saved: the pieces that a new one is written as."""
-    modules = modules_with_products(graph, params.tensors)
+    """Returns a graph with the chosen adapters, and its parameters. saved: the pieces that a new one is written as.
+    called: see `Modules`."""
+    modules = modules_with_products(graph, params.tensors, called)
     tensors, adapters, own = dict(params.tensors), list[Adapter](), dict[str, str]()
     by_node: dict[Node, tuple[Adapter, Product]] = {}
     for module, chosen in choose(modules).items():

@@ -63,18 +63,22 @@ class Modules:
 
     readers: the nodes that read each parameter, itself or its elements moved or converted; None for an output of a
     graph. by_module: the products of each module. other: the operators that read weights of modules without a product,
-    by the path of the module. attentions: the paths of attentions that onnxruntime-genai's builder wrote.
+    by the path of the module. attentions: the paths of attentions that onnxruntime-genai's builder wrote. called: the
+    last two names of a module in transformers, for those of the builder.
     """
 
     readers: Mapping[str, set[Node | None]]
     by_module: dict[str, list[Product]] = field(default_factory=dict)
     other: dict[str, str] = field(default_factory=dict)
     attentions: frozenset[str] = frozenset()
+    called: Mapping[str, str] = field(default_factory=dict)
 
     def saved_as(self, module: str) -> str:
         """Returns the path of a module in a file of peft, which has `self_attn` for each of `attentions`."""
         parent, _, leaf = module.rpartition(".")
-        return f"{parent.removesuffix('attn')}self_attn.{leaf}" if parent in self.attentions else module
+        name = f"{parent.removesuffix('attn')}self_attn.{leaf}" if parent in self.attentions else module
+        last = ".".join(name.split(".")[-2:])
+        return name.removesuffix(last) + self.called.get(last, last)
 
     def can_merge(self, products: Sequence[Product]) -> bool:
         """Returns True if these products read one parameter of floats in one way, and nothing else reads it."""
@@ -92,13 +96,16 @@ class _Layout(NamedTuple):
     sizes: tuple[int, int] | None = None
 
 
-def modules_with_products(graph: Graph, tensors: Mapping[str, Tensor]) -> Modules:
-    """Returns the products of a prepared graph and of its subgraphs, by module. tensors: the parameters."""
+def modules_with_products(
+    graph: Graph, tensors: Mapping[str, Tensor], called: Mapping[str, str] | None = None
+) -> Modules:
+    """Returns the products of a prepared graph and of its subgraphs, by module. tensors: the parameters. called: see
+    `Modules`."""
     finder = _Finder(tensors)
     finder.walk(graph)
     readers = defaultdict[str, set[Node | None]](set)
     _add_readers(graph, {}, readers, set())
-    found = Modules(readers, attentions=frozenset(_attentions_of_builder(graph)))
+    found = Modules(readers, attentions=frozenset(_attentions_of_builder(graph)), called=called or {})
     names = _Names(finder.products, readers, paths(graph).names)
     for product in finder.products:
         found.by_module.setdefault(names.of(product), []).append(product)

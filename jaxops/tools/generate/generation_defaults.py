@@ -187,6 +187,6 @@ def _check_model(path: Path, model: Mapping[str, Any], names: set[str], vocabula
         name = str(inputs.get(kind, default))
         if name and not any(re.fullmatch(re.escape(name).replace("%d", r"\d+"), known) for known in names):
             raise ModelError(
-                f"{path} is of another model: it names an input '{name}' ({kind}), but this model has "
+                f"{path} is of another model: it names an input '{name.replace('%d', '0')}' ({kind}), but this model has "
                 f"{', '.join(sorted(names))}\n  hint    move the file, or correct it"
             )

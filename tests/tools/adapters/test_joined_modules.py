@@ -141,6 +141,26 @@ def test_new_ones_are_saved_by_the_names_of_the_model(tmp_path, kind):
         np.testing.assert_allclose(value, trained[name], rtol=1e-5, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.parametrize(
+    ("kind", "called"),
+    [
+        ("phi", {"self_attn.dense", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}),
+        ("lfm2", {"self_attn.out_proj", *(f"feed_forward.w{k}" for k in (1, 2, 3))}),
+    ],
+)
+def test_modules_have_the_names_of_transformers(tmp_path, kind, called):
+    """The builder gives its own names to these."""
+    (tmp_path / "genai_config.json").write_text(json.dumps({"model": {"type": kind}}))
+    onnx.save(language_model((0,)), tmp_path / "model.onnx")
+    found = jaxops.onnx.load(tmp_path / "model.onnx", adapters={"*.o_proj": 2, "*.mlp.*": 2})
+    params = {name: floats(*x.shape) if "lora" in name else x for name, x in found.params.items()}
+    found.save_adapters(tmp_path / "mine", params)
+    assert of_peft(tmp_path / "mine").keys() == called
+    again = jaxops.onnx.load(tmp_path / "model.onnx", adapters=tmp_path / "mine")
+    for name, value in changes(again).items():
+        np.testing.assert_allclose(value, changes(found, params)[name], rtol=1e-5, atol=1e-5, err_msg=name)
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"model": 3}', '{"model": {}}'])
 def test_a_damaged_file_says_nothing(tmp_path, text):
     (tmp_path / "genai_config.json").write_text(text)
