@@ -186,7 +186,8 @@ def _check_model(path: Path, model: Mapping[str, Any], names: set[str], vocabula
     for kind, default in (("input_ids", "input_ids"), ("past_key_names", ""), ("past_value_names", "")):
         name = str(inputs.get(kind, default))
         if name and not any(re.fullmatch(re.escape(name).replace("%d", r"\d+"), known) for known in names):
+            first = name.replace("%d", "0")
             raise ModelError(
-                f"{path} is of another model: it names an input '{name.replace('%d', '0')}' ({kind}), but this model has "
+                f"{path} is of another model: it names an input '{first}' ({kind}), but this model has "
                 f"{', '.join(sorted(names))}\n  hint    move the file, or correct it"
             )
