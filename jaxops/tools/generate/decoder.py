@@ -19,7 +19,7 @@ import numpy as np
 
 from jaxops.attributes import integer
 from jaxops.dtypes import as_traced, canonical
-from jaxops.errors import BoundsError, ModelError, ShapeError, SignatureError, UnsupportedError, amount, describe
+from jaxops.errors import BoundsError, JaxopsError, ShapeError, SignatureError, UnsupportedError, amount, describe
 from jaxops.memory import readable
 from jaxops.progress import progress, step
 from jaxops.runtime.arguments import to_operand
@@ -94,7 +94,7 @@ class Decoder(Report):
         """The bytes of the caches, as a part of the title; empty if the model does not say their sizes."""
         try:
             caches = jax.tree.leaves(jax.eval_shape(self.init).caches)
-        except ModelError:
+        except JaxopsError:  # `init` raises it
             return ""
         return f" · caches of {readable(sum(x.size * x.dtype.itemsize for x in caches))} for each row"
 

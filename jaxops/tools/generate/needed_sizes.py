@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxops.errors import JaxopsError, SizeError
+from jaxops.errors import SizeError
 from jaxops.graph import declared_sizes as names_of
 from jaxops.static import Dim, Undecided, symbolic_shape
 
@@ -11,7 +11,7 @@ from jaxops.static import Dim, Undecided, symbolic_shape
 def numbers_needed(trace: Callable[[Mapping[str, Dim]], Any], names: Sequence[str]) -> dict[str, int]:
     """Returns name → number for those `names` that must be a certain number, such as the size of a head.
 
-    trace: traces the model with these sizes, numbers or symbolic ones, by name.
+    trace: traces the model with these sizes, numbers or symbolic ones, by name. Other errors of the model pass.
     """
     numbers: dict[str, int] = {}
     symbols = names_of.identifiers(names)
@@ -27,6 +27,6 @@ def numbers_needed(trace: Callable[[Mapping[str, Dim]], Any], names: Sequence[st
             if not (name and right.isdigit()):
                 return numbers
             numbers[name] = int(right)
-        except (JaxopsError, Undecided):  # the first step reports such an error
+        except Undecided:
             return numbers
     return numbers

@@ -12,7 +12,7 @@ from graphs import info
 from language_models import GROUPS, HEAD, WIDTH, language_model
 
 import jaxops.onnx
-from jaxops.errors import ModelError, SignatureError, UnsupportedError
+from jaxops.errors import ModelError, ShapeError, SignatureError, UnsupportedError
 
 PROTO = language_model((0,), state=True)
 PROMPTS = [np.random.default_rng(k).integers(1, 48, n).tolist() for k, n in enumerate((3, 7, 7, 5))]
@@ -85,3 +85,13 @@ def test_hidden_states_are_no_logits(with_states):
     model = jaxops.onnx.load(with_states, outputs=outputs)
     with pytest.raises(ModelError, match=r"generate: the model returns hidden_states: .* and no logits to choose"):
         jaxops.onnx.generate(model, PROMPTS, max_tokens=2)
+
+
+def test_an_error_of_the_model_is_not_one_of_unknown_sizes():
+    """The sizes of caches are found by tracing the model, as `kv_cache_dim` is."""
+    proto = language_model((0,))
+    proto.graph.input.append(info("position_ids", [3, "batch_size", "sequence_length"], onnx.TensorProto.INT64))
+    step = jaxops.onnx.decoder(jaxops.onnx.load(proto), length=8)
+    assert "decoder of" in str(step)
+    with pytest.raises(ShapeError, match=r"'position_ids' has shape \(1, 1\), but the model expects .*int64\[3, batch"):
+        step.init()
