@@ -32,7 +32,7 @@ from jaxops.tools.generate.cache_inputs import check_batch, is_circular
 from jaxops.tools.generate.decoder_state import DecoderState, inserted, only_first_tokens, rewound, with_past
 from jaxops.tools.generate.padded_prompts import counts, first_aligned, nan_unless
 from jaxops.tools.generate.prompt_chunks import Chunk, chunks_of
-from jaxops.tools.generate.step_inputs import continues_rows, dtype_of, is_filled, rows_of
+from jaxops.tools.generate.step_inputs import continues_rows, dtype_of, is_filled, missing, rows_of
 from jaxops.tools.generate.step_of_batch import StepOfBatch
 from jaxops.tools.generate.step_of_rows import Decodable, StepOfRows
 from jaxops.tools.generate.tables_by_length import NUMBER
@@ -291,10 +291,7 @@ class Decoder(Report):
                 )
         for name, value in formals.items():
             if name not in named and not is_filled(value) and value is not self._mask and value.kind != "optional":
-                raise SignatureError(
-                    f"input '{name}' is missing: {value}\n"
-                    f"  hint    give it by name at each step: step(params, state, tokens, {name}=…)"
-                )
+                raise missing(value)
         inputs = {name: to_operand(formals[name], value) for name, value in named.items() if name != mask}
         if mask is not None and mask in named:
             self._need_rows(f"'{mask}'")
@@ -366,10 +363,12 @@ def decoder(
     """Turns a decoder with growing caches into a step of fixed shapes: `step(params, state, tokens)` → (state, logits).
 
     model: takes tokens (B, n), and keys and values of past tokens. It returns logits, and keys and values that end with
-    those of the new tokens. If it has an attention mask (B, total) or position ids, the step fills them. Grouped heads,
-    rotary or relative positions, and masks that the model computes from sizes need no options. The results are those of
-    the model with growing caches. Where the number of tokens chooses between two tables of positions (LongRoPE), each
-    row has those of its own number; those of a whole prompt in `prefill`.
+    those of the new tokens. If it has position ids or an attention mask (B, total), the step fills them; one of pairs,
+    such as (B, 1, n, total), as PyTorch's attention takes it: floats are added to scores, others are True for the
+    tokens that a token sees, up to its own. Grouped heads, rotary or relative positions, and masks that the model
+    computes from sizes need no options. The results are those of the model with growing caches. Where the number of
+    tokens chooses between two tables of positions (LongRoPE), each row has those of its own number; those of a whole
+    prompt in `prefill`.
     cache: input → output for each cache; by default they are matched by name (`past_key_values.0.key` and
     `present.0.key`, `cache_k_0` and `new_cache_k_0`, …) and shape. Caches of an encoder do not grow; give them by name
     at each step. A model with an input `write_indices` or `cache_position` (TensorScatter of opset 24) writes caches of

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.dtypes import canonical
-from jaxops.errors import DTypeError, ModelError, ShapeError, describe
+from jaxops.errors import DTypeError, ModelError, ShapeError, SignatureError, describe
 from jaxops.graph.nodes import Value
 from jaxops.static import Dim, StaticValue
 from jaxops.tools.generate.tables_by_length import NUMBER
@@ -53,6 +53,15 @@ def _kind(value: Value) -> str:
 def is_filled(value: Value) -> bool:
     """Returns True if the decoder fills this input."""
     return _kind(value) in _FILLED
+
+
+def missing(value: Value) -> SignatureError:
+    """Returns the error for an input that is neither filled nor given."""
+    given = f"{value.name}=…" if value.name.isidentifier() else f"**{{'{value.name}': …}}"
+    return SignatureError(
+        f"input '{value.name}' is missing: {value}\n"
+        f"  hint    give it by name at each step, step(params, state, tokens, {given}), or to generate"
+    )
 
 
 def continues_rows(value: Value) -> bool:
@@ -119,10 +128,3 @@ def tokens_input(inputs: tuple[Value, ...], caches: Collection[str]) -> Value:
         if integers and not other and (value.shape is None or len(value.shape) == 2):
             return value
     raise ModelError(f"no input for tokens was found, integers (B, n): the inputs are {', '.join(map(str, inputs))}")
-
-
-def is_mask(value: Value) -> bool:
-    """Returns True if an input is the mask of the tokens, past and new."""
-    name = value.name.lower()
-    of_encoder = "encoder" in name.replace("decoder", "") or "cross" in name
-    return "mask" in name and not of_encoder and (value.shape is None or len(value.shape) == 2)

@@ -22,8 +22,9 @@ from jaxops.runtime.x64 import x64_on
 from jaxops.static import Dim, Undecided, symbolic_shape
 from jaxops.tools.generate.cache_inputs import Cache, counts_lengths, find_caches, logits_of, windows_of
 from jaxops.tools.generate.input_axes import BATCH, COUNT, InputAxes
+from jaxops.tools.generate.mask_inputs import filled_mask, mask_input, mask_sizes
 from jaxops.tools.generate.needed_sizes import numbers_needed
-from jaxops.tools.generate.step_inputs import Tokens, dtype_of, filled_input, is_filled, is_mask, tokens_input
+from jaxops.tools.generate.step_inputs import Tokens, dtype_of, filled_input, is_filled, tokens_input
 from jaxops.tools.generate.table_bounds import reaches
 from jaxops.tools.generate.tables_by_length import WithTables, with_tables
 
@@ -70,7 +71,7 @@ class StepOfRows:
             if one.in_place:
                 one.shape(1, length)
         past = {c.past.name for c in self.caches}
-        self.mask = next((v for v in model.inputs if v.name not in past and v is not self.tokens and is_mask(v)), None)
+        self.mask = mask_input([v for v in model.inputs if v.name not in past and v is not self.tokens], self.tokens)
         self.model = with_tables(model, self.mask, self.tokens, length)
         self.mixes_tables = isinstance(self.model, WithTables) and self.model.mixes
         others = [v for v in self.model.inputs if v.name not in past and v is not self.tokens]
@@ -121,10 +122,10 @@ class StepOfRows:
             array, name = arrays[cache.past.name], cache.past.name
             specs[name] = jax.ShapeDtypeStruct(cache.with_tokens(array.shape, past), array.dtype)
         if self.mask is not None:
-            specs[self.mask.name] = jax.ShapeDtypeStruct((batch, total), dtype_of(self.mask))
+            sizes = mask_sizes(self.mask, self.tokens, batch, count, total)
+            specs[self.mask.name] = jax.ShapeDtypeStruct(sizes, dtype_of(self.mask))
             room = count if is_first else self.length
-            seen = jnp.arange(room, dtype=np.int32) < reached
-            arrays[self.mask.name] = jnp.broadcast_to(seen, (batch, room)).astype(dtype_of(self.mask))
+            arrays[self.mask.name] = filled_mask(self.mask, self.tokens, new_tokens, room)
 
         def run(caches: Mapping[str, Any]) -> tuple[Any, ...]:
             filled = {v.name: filled_input(v, new_tokens) for v in self.others if is_filled(v) and v.name not in named}
@@ -226,7 +227,7 @@ class StepOfRows:
             mask = () if self.mask is None else (self.mask,)
             tokens = Tokens(batch, count, np.int32(past), total, *[np.int32(past + count)] * 2)
             filled = {v.name: filled_input(v, tokens) for v in self.others if is_filled(v)}
-            filled |= {v.name: np.ones((batch, total), dtype_of(v)) for v in mask}
+            filled |= {v.name: filled_mask(v, self.tokens, tokens, total) for v in mask}
         specs = {self.tokens.name: jax.ShapeDtypeStruct((batch, count), dtype_of(self.tokens))}
         for cache in self.caches:
             sizes = cache.with_tokens(shapes[cache.past.name], self.length if cache.in_place else past)
