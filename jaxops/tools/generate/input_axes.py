@@ -48,9 +48,9 @@ class InputAxes:
     def has_tokens(self, value: Value) -> bool:
         """Tells whether an input is (B, n, …)."""
         size = _size(value, 1)
-        if isinstance(size, int) or not self.has_rows(value):
+        if not self.has_rows(value):
             return False
-        if size is not None and size in (self._batch, self._count):
+        if isinstance(size, int) or (size is not None and size in (self._batch, self._count)):
             return size == self._count
         return self._once(value, 1, lambda: not self._fits(value, (BATCH, OTHER)) and self._fits(value, (BATCH, COUNT)))
 

@@ -36,17 +36,19 @@ class StepOfBatch:
 
         Some files take a prompt after no tokens, and then one token at a time. They compute their mask from the number
         of new tokens, and no symbolic number of past tokens fits. Such a file gets the prompt if all rows have no token
-        yet, and otherwise the tokens in turn.
+        yet, and otherwise the tokens in turn; so does one that fixes the number of new tokens to 1.
         """
         once = functools.partial(
             self._mapped, params, named=named, new=new, tokens=tokens, last_only=last_only, pads=pads
         )
+        in_turn = functools.partial(self._in_turn, params, named=named, new=new, tokens=tokens, last_only=last_only)
+        if self._takes_one and tokens.shape[1] > 1 and not self.rows.slides:
+            return in_turn(position, caches)
         try:
             return once(position, caches)
         except SizeError:
             if tokens.shape[1] == 1 or self.rows.in_place or self.rows.slides:
                 raise
-        in_turn = functools.partial(self._in_turn, params, named=named, new=new, tokens=tokens, last_only=last_only)
         return jax.lax.cond((position == 0).all(), functools.partial(once, is_first=True), in_turn, position, caches)
 
     def takes_chunks(
@@ -58,6 +60,8 @@ class StepOfBatch:
         named: Mapping[str, Any],
     ) -> bool:
         """Returns False for a file that takes tokens after others in turn, however many are given at once."""
+        if self._takes_one:
+            return False
 
         def run(params: Any, position: Any, tokens: Any, caches: Any, named: Any) -> Any:
             new = jnp.full_like(position, tokens.shape[1])
@@ -123,6 +127,10 @@ class StepOfBatch:
         none = jnp.zeros(logits.shape if last_only else (), logits.dtype)
         (_, caches, last), every = jax.lax.scan(take, (jnp.int32(0), caches, none), columns)
         return last if last_only else jnp.moveaxis(every, 0, 1), caches
+
+    @property
+    def _takes_one(self) -> bool:
+        return (self.rows.tokens.shape or ())[1:] == (1,)
 
     def of_tokens(self, names: Collection[str]) -> set[str]:
         """Returns those of further inputs that have an entry for each token, (B, n, …)."""

@@ -1,0 +1,40 @@
+"""Files that fix the number of new tokens to one take a prompt token by token."""
+
+import jax
+import numpy as np
+import pytest
+from decoder_graphs import attention_23, in_place, no_mask, tokens_before_heads
+
+import jaxops.onnx
+
+FILES = {"sizes": no_mask, "a mask": tokens_before_heads, "in place": lambda: in_place(room="16")}
+PROMPTS = [[1, 2, 3, 4, 9], [7], [30, 2, 11]]
+
+
+def for_one(model):
+    """The model with 1 in place of S, the number of new tokens."""
+    for value in (*model.graph.input, *model.graph.output):
+        for size in value.type.tensor_type.shape.dim:
+            if size.dim_param == "S":
+                size.dim_value = 1
+    return model
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_results_are_those_of_several_tokens(name):
+    several, one = (jaxops.onnx.load(file) for file in (FILES[name](), for_one(FILES[name]())))
+    assert one.inputs[0].shape == ("N", 1)
+    expected, found = (jaxops.onnx.generate(model, PROMPTS, max_tokens=6) for model in (several, one))
+    assert found.tokens.tolist() == expected.tokens.tolist()
+    rows, results = np.array([[1, 2, 3, 4], [5, 6, 7, 8]]), []
+    for model in (several, one):
+        step = jaxops.onnx.decoder(model, length=16)
+        state, logits = step(model.params, step.init(2), rows)
+        results.append((state, logits, step.prefill(model.params, state, rows, chunk=3)))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=3e-5), *results)
+
+
+def test_a_long_prompt():
+    models = [jaxops.onnx.load(file) for file in (attention_23(), for_one(attention_23()))]
+    several, one = (jaxops.onnx.generate(model, [[1, 2, 3, 9] * 70], max_tokens=6).tokens for model in models)
+    assert one.tolist() == several.tolist()
