@@ -34,7 +34,7 @@ def _is_of_pairs(value: Value, tokens: Value) -> bool:
     if not value.shape:
         return False
     batch, count = tokens.shape or (None, None)
-    return len(value.shape) > 2 or (value.shape[0] == count != batch and count is not None)
+    return len(value.shape) > 2 or (count not in (None, batch) and value.shape[:1] == (count,))
 
 
 def mask_sizes(value: Value, tokens: Value, batch: int, count: int, total: Dim) -> tuple[Dim, ...]:
