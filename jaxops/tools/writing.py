@@ -104,6 +104,8 @@ class Writing:
         Its `attn` is called `self_attn`, unless a folder that was read has other names. Adapters that were read from
         Phi-3's `qkv_proj` and `gate_up_proj`, and new ones where a `genai_config.json` says that the model is `phi3`,
         are written as these, though the file has some of their products apart: of the sum of the ranks, then.
+        If a wrapper of the model was exported, names begin with its attribute, and peft reads the folder for the
+        wrapper: `PeftModel.from_pretrained(wrapper, folder)`.
         Raises UnsupportedError for a model without adapters, PathError for a folder that cannot be made, and what
         `save` raises for params.
 
