@@ -208,6 +208,9 @@ def _cache(past: Value, present: Value, batch_size: Any, is_named: bool, placed:
     named = [axis for axis in free if past.shape[axis] is not None and past.shape[axis] == batch_size]
     batch = named[0] if named else 0 if 0 in free and len(free) > 1 else None
     free = [axis for axis in free if axis != batch]
+    lacks_batch = batch is None and isinstance(batch_size, str) and free != [2]  # (1, heads, tokens, width) is a cache
+    if lacks_batch and past.shape == present.shape and not (is_named or placed):
+        return None  # a recurrent state, whose free axis is the batch under another name
     in_place = placed and past.shape == present.shape and None not in past.shape
     if in_place and not free and len(past.shape) == 4:
         free = [2]

@@ -24,6 +24,9 @@ def value(name, *shape):
         (value("past_key_cross_0", "b", 2, "e", 8), value("present_key_cross_0", "b", 2, "e", 8), None),
         (value("past.0.encoder.key", "b", 2, "e", 8), value("present.0.encoder.key", "b", 2, "e", 8), None),
         (value("past_0", "b", 2, "encoder_length", 8), value("present_0", "b", 2, "encoder_length", 8), None),
+        (value("past_0", 1, 2, "p", 8), value("present_0", 1, 2, "p", 8), 2),
+        (value("past_h", 2, "rows", 16), value("present_h", 2, "rows", 16), None),
+        (value("past_conv", "rows", 64, 4), value("present_conv", "rows", 64, 4), None),
         (value("past.0.key", "b", 2, "p", 8), value("present.1.key", "b", 4, "t", 8), None),
     ],
 )
