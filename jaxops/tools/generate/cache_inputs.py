@@ -137,7 +137,7 @@ def find_caches(
             "'present.0.key' with the new tokens added\n"
             f"  inputs  {', '.join(map(str, inputs))}\n"
             f"  outputs {', '.join(map(str, outputs))}\n"
-            "  hint    name the pairs: decoder(model, {'past': 'present'}); a model without caches needs no decoder"
+            "  hint    name the pairs: decoder(model, {'past': 'present'}); or export the model with caches"
         )
     return caches
 

@@ -10,6 +10,7 @@ from language_models import language_model
 from onnx import TensorProto
 
 import jaxops.onnx
+from jaxops.errors import SignatureError, UnsupportedError
 
 PROMPTS = [[7, 3], [1, 2, 3, 4, 9]]
 
@@ -58,10 +59,10 @@ def test_an_axis_that_is_no_batch(size):
     alone = jaxops.onnx.generate(free, PROMPTS[:1], max_tokens=5, table=table[:1])
     assert alone.lengths.tolist() == [[5]]
     text = r"whether 'table' has a row for each prompt: its first axis is 'K', .* 'batch_size'\n.*sizes={'K': …}"
-    with pytest.raises(jaxops.errors.UnsupportedError, match=text):
+    with pytest.raises(UnsupportedError, match=text):
         jaxops.onnx.generate(free, PROMPTS, max_tokens=5, table=table)
     step = jaxops.onnx.decoder(free, length=16)
-    with pytest.raises(jaxops.errors.UnsupportedError, match=text):
+    with pytest.raises(UnsupportedError, match=text):
         step(free.params, step.init(2), np.array([3, 4]), table=table)
 
 
@@ -99,5 +100,5 @@ def test_a_number_for_each_token(names):
             alone = tokens[row : row + 1, start:], {"types": types[row : row + 1, start:]}
             _, expected = step(model.params, step.init(1), alone[0], last_only=True, **alone[1])
             np.testing.assert_allclose(logits[row].reshape(-1, 48)[-1], expected[0], rtol=0, atol=1e-5)
-    with pytest.raises(jaxops.errors.SignatureError, match="'types' has a number for each token, which later tokens l"):
+    with pytest.raises(SignatureError, match="'types' has a number for each token, which later tokens l"):
         jaxops.onnx.generate(model, PROMPTS, max_tokens=2, types=types)
