@@ -4,8 +4,9 @@ PyTorch's exporters write a path into the name of a node (`/encoder/layer.0/fc/M
 into the name (`model/dense/MatMul`). A path is written `encoder.layer.0.fc` here, as PyTorch names modules.
 """
 
+import functools
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from jaxops.graph.nodes import DEEPEST_MODULE, is_module_path
 
@@ -16,7 +17,32 @@ _NAMES = re.compile(rf"[\[(]\s*{_NAME}(?:\s*,\s*{_NAME})*\s*,?\s*[\])]")
 _NOWHERE = "_empty_nn_module_stack"
 
 
-def scope_of(name: str, metadata: Mapping[str, str], modules: Container[str] = ()) -> str:
+class Modules(set[str]):
+    """The paths of the modules that have parameters, and of the modules around them."""
+
+    @functools.cached_property
+    def _by_last_name(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for path in self:
+            found.setdefault(path.rpartition(".")[2], []).append(path)
+        return found
+
+    def whole(self, path: str) -> str:
+        """Returns a path with the modules around it that it lacks.
+
+        PyTorch leaves out a module that was not called itself: `model` if its parent calls `model.decoder`. A path is
+        completed if a single module has the name in which it begins, and that one has its second name, too.
+
+        >>> modules_of(["model.decoder.layers.0.norm.weight"]).whole("decoder.layers.0.attention")
+        'model.decoder.layers.0.attention'
+        """
+        first, _, inner = path.partition(".")
+        known = [] if first in self or not inner else self._by_last_name.get(first, [])
+        is_known = len(known) == 1 and f"{known[0]}.{inner.partition('.')[0]}" in self
+        return f"{known[0]}.{inner}" if is_known else path
+
+
+def scope_of(name: str, metadata: Mapping[str, str], modules: Modules | None = None) -> str:
     """Returns the path of the module of a node; empty if the file does not have it. modules: see `module_path`.
 
     >>> scope_of("/model/encoder/layer.0/fc/MatMul", {})
@@ -33,18 +59,19 @@ def scope_of(name: str, metadata: Mapping[str, str], modules: Container[str] = (
     return module_path([part for part in name.split("/") if part][:-1], modules)
 
 
-def module_path(parts: Sequence[str], modules: Container[str] = ()) -> str:
+def module_path(parts: Sequence[str], modules: Modules | None = None) -> str:
     """Joins the parts of a name to a path. A container that was called occurs twice: `layer/layer.0` is `layer.0`.
 
-    modules: paths of modules that the file has. They decide whether `layer/layer.0` is a repetition, or a module
-    `layer` with a child of the same name. Returns an empty path for more modules than a program nests.
+    modules: those that the file has. They decide whether `layer/layer.0` is a repetition, or a module `layer` with a
+    child of the same name, and complete the path. Returns an empty path for more modules than a program nests.
 
     >>> module_path(["encoder", "stages.1", "layer", "layer.0", "conv"])
     'encoder.stages.1.layer.0.conv'
-    >>> module_path(["layer", "layer.0", "conv"], {"layer.layer.0"})
+    >>> module_path(["layer", "layer.0", "conv"], modules_of(["layer.layer.0.conv.weight"]))
     'layer.layer.0.conv'
     """
     path: list[str] = []
+    modules = Modules() if modules is None else modules
     for part in parts:
         if path and part.startswith(f"{path[-1]}.") and ".".join([*path, part]) not in modules:
             path.pop()
@@ -52,16 +79,16 @@ def module_path(parts: Sequence[str], modules: Container[str] = ()) -> str:
         if len(path) > DEEPEST_MODULE:
             return ""
     joined = ".".join(path)
-    return joined if is_module_path(joined) else ""
+    return modules.whole(joined) if is_module_path(joined) else ""
 
 
-def modules_of(parameters: Iterable[str]) -> set[str]:
+def modules_of(parameters: Iterable[str]) -> Modules:
     """Returns the paths of the modules that have parameters of these names, and of the modules around them.
 
     >>> sorted(modules_of(["layer.0.fc.weight", "onnx::MatMul_7"]))
     ['layer', 'layer.0', 'layer.0.fc']
     """
-    paths: set[str] = set()
+    paths = Modules()
     for name in parameters:
         path = name.rpartition(".")[0] if is_module_path(name) else ""
         while path and path not in paths:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,7 +13,7 @@ from onnx.external_data_helper import uses_external_data
 
 from jaxops.errors import ModelError
 from jaxops.frontend.declarations import check_declared, check_names
-from jaxops.frontend.module_paths import modules_of, scope_of
+from jaxops.frontend.module_paths import Modules, modules_of, scope_of
 from jaxops.frontend.safe_files import Folders, find_data
 from jaxops.frontend.tensor_file import FileRange, is_packed
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
@@ -161,7 +161,7 @@ def _equal(one: FileRange | None, other: FileRange | None) -> bool:
     return one is other or (one is not None and other is not None and one.read() == other.read())
 
 
-def _node(proto: onnx.NodeProto, external: _External, modules: Container[str] = ()) -> Node:
+def _node(proto: onnx.NodeProto, external: _External, modules: Modules | None = None) -> Node:
     name = text_of(proto.name)
     attributes = {text_of(a.name): attribute(a, external) for a in proto.attribute}
     check_attributes(name, proto.op_type, [a.name for a in proto.attribute])

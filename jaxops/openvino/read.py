@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxops.errors import ModelError
-from jaxops.frontend.module_paths import module_path, modules_of
+from jaxops.frontend.module_paths import Modules, module_path, modules_of
 from jaxops.graph.declared_sizes import named
 from jaxops.graph.nodes import Graph, Node, Tensor, Value, Variable
 from jaxops.openvino import texts
@@ -293,7 +293,7 @@ def _read_as(dtype: np.dtype, read: Callable[..., np.ndarray], *index: tuple[sli
     return read(*index).astype(dtype)
 
 
-def _scope(name: str, modules: Collection[str]) -> str:
+def _scope(name: str, modules: Modules) -> str:
     """Returns the module of a layer: `encoder.fc` for PyTorch's `__module.encoder.fc/aten::linear/MatMul`."""
     parts = [part for part in name.split("/") if part]
     return module_path([parts[0].removeprefix(_MODULE)] if name.startswith(_MODULE) else parts[:-1], modules)

@@ -54,3 +54,14 @@ def test_metadata_that_is_no_list_of_names(text):
 @pytest.mark.parametrize("text", ["['a', \"b\", 'c']", "('a', 'b', 'c',)", "[ 'a' , 'b','c' ]"])
 def test_lists_of_names(text):
     assert scope_of("MatMul", {"pkg.torch.onnx.name_scopes": text}) == "b"
+
+
+def test_a_module_that_was_not_called():
+    """Its name is that of the only module which has the path."""
+    modules = modules_of(["model.decoder.layers.0.norm.weight", "model.encoder.norm.weight", "head.norm.bias"])
+    assert scope_of("/decoder/layers.0/attention/MatMul", {}, modules) == "model.decoder.layers.0.attention"
+    assert scope_of("/decoder/layers/layers.0/MatMul", {}, modules) == "model.decoder.layers.0"
+    assert scope_of("/head/norm/Add", {}, modules) == "head.norm"
+    for path in ("decoder", "decoder.blocks.0", "norm.inner", "other.decoder.layers.0"):
+        assert modules.whole(path) == path
+    assert modules_of(["a.b.c.w", "d.b.c.w"]).whole("b.c") == "b.c"
