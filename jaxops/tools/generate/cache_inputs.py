@@ -246,6 +246,16 @@ def _belongs_to_encoder(past: Value, axis: int) -> bool:
     return not of_decoder and ("encoder" in text.replace("decoder", "") or "cross" in text)
 
 
+def is_of_later_tokens(inputs: Sequence[Value]) -> bool:
+    """Returns True for a decoder beside one of the first token, in its file (`use_cache_branch`) or another one, which
+    takes the keys and values of an encoder's output as past ones.
+
+    Exporters trace it with one new token, and then leave out the mask among new tokens (TrOCR of transformers).
+    """
+    past = [v for v in inputs if "past" in v.name.lower() and len(v.shape or ()) == 4]
+    return any(_belongs_to_encoder(v, 2) for v in past) or any(v.name == "use_cache_branch" for v in inputs)
+
+
 def is_circular(graph: Graph, cache: str) -> bool:
     """Returns True if a model that reaches the end of a cache goes on writing at its beginning."""
     writing = [node for node in graph.nodes if cache in _caches(node)]

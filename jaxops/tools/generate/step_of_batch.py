@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxops.errors import SizeError
+from jaxops.tools.generate.cache_inputs import is_of_later_tokens
 from jaxops.tools.generate.padded_prompts import by_rows
 from jaxops.tools.generate.step_of_rows import StepOfRows
 
@@ -36,7 +37,8 @@ class StepOfBatch:
 
         Some files take a prompt after no tokens, and then one token at a time. They compute their mask from the number
         of new tokens, and no symbolic number of past tokens fits. Such a file gets the prompt if all rows have no token
-        yet, and otherwise the tokens in turn; so does one that fixes the number of new tokens to 1.
+        yet, and otherwise the tokens in turn; so does one that fixes the number of new tokens to 1, and a decoder of
+        later tokens.
         """
         once = functools.partial(
             self._mapped, params, named=named, new=new, tokens=tokens, last_only=last_only, pads=pads
@@ -130,7 +132,7 @@ class StepOfBatch:
 
     @property
     def _takes_one(self) -> bool:
-        return (self.rows.tokens.shape or ())[1:] == (1,)
+        return (self.rows.tokens.shape or ())[1:] == (1,) or is_of_later_tokens(self.rows.others)
 
     def of_tokens(self, names: Collection[str]) -> set[str]:
         """Returns those of further inputs that have an entry for each token, (B, n, …)."""

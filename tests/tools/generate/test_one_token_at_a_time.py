@@ -1,9 +1,9 @@
-"""Files that fix the number of new tokens to one take a prompt token by token."""
+"""Files that fix the number of new tokens to one, or were traced with one, take a prompt token by token."""
 
 import jax
 import numpy as np
 import pytest
-from decoder_graphs import attention_23, in_place, no_mask, tokens_before_heads
+from decoder_graphs import attention_23, in_place, no_mask, renamed, tokens_before_heads
 
 import jaxops.onnx
 
@@ -38,3 +38,21 @@ def test_a_long_prompt():
     models = [jaxops.onnx.load(file) for file in (attention_23(), for_one(attention_23()))]
     several, one = (jaxops.onnx.generate(model, [[1, 2, 3, 9] * 70], max_tokens=6).tokens for model in models)
     assert one.tolist() == several.tolist()
+
+
+@pytest.mark.parametrize(
+    ("declared", "name"),
+    [("float[N, 2, E, 8]", "past_key_values.0.encoder.key"), ("bool[1]", "use_cache_branch")],
+)
+def test_a_decoder_of_later_tokens_may_lack_the_mask_among_new_ones(declared, name):
+    """Exporters trace it with one new token, which sees all tokens."""
+    masks = ("mask = LessOrEqual(columns, rows)", "mask = Equal(columns, columns)")
+    files = [renamed(no_mask(mask=mask, inputs=f"{declared} further"), further=name) for mask in masks]
+    given = {} if declared == "bool[1]" else {name: np.zeros((2, 2, 3, 8), np.float32)}
+    rows, results = np.array([[1, 2, 3, 4], [5, 6, 7, 8]]), []
+    for model in map(jaxops.onnx.load, files):
+        step = jaxops.onnx.decoder(model, length=16)
+        found = jaxops.onnx.generate(model, [[1, 2, 3], [7]], max_tokens=6, **given)
+        first = step.prefill(model.params, step.init(2), rows, chunk=3, **given)
+        results.append((*found, first, step(model.params, step.init(2), rows, **given)))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=3e-5), *results)
