@@ -15,6 +15,7 @@ from jaxops.runtime.auto_axes import under_auto_axes
 from jaxops.runtime.x64 import under_its_x64
 from jaxops.static import StaticValue
 from jaxops.tools.generate.cache_inputs import Cache, pairs_by_name
+from jaxops.tools.generate.padded_prompts import by_rows
 from jaxops.tools.generate.step_inputs import Tokens, dtype_of, filled_input, is_filled
 from jaxops.tools.generate.step_of_rows import Decodable
 
@@ -38,16 +39,26 @@ class EncoderCaches:
         return self._outputs.keys()
 
     @under_its_x64
-    def __call__(self, params: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, jax.Array]:
+    def __call__(
+        self, params: Mapping[str, Any], named: Mapping[str, Any], with_rows: frozenset[str]
+    ) -> dict[str, jax.Array]:
         """Returns them by the names of the inputs.
 
-        named: the first tokens (B, 1), and further inputs of the model, such as `encoder_hidden_states`.
+        named: the first tokens (B, 1), and further inputs of the model, such as `encoder_hidden_states`. with_rows: the
+        names of those to run row by row, as a file may quantize a batch by its largest number; empty for a fixed batch.
         """
-        return under_auto_axes(self._compiled, params, named)
+        return under_auto_axes(functools.partial(self._compiled, with_rows), params, named)
 
     @functools.cached_property
     def _compiled(self) -> Any:
-        return jax.jit(self._run)
+        return jax.jit(self._by_rows, static_argnums=0)
+
+    def _by_rows(self, with_rows: frozenset[str], params: Any, named: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        if not with_rows:
+            return self._run(params, named)
+        axes = {name: 0 if name in with_rows else None for name in named}
+        run = by_rows(lambda named: (self._run(params, named),), (axes,), (dict.fromkeys(self._outputs, 0),))
+        return run(named)[0]
 
     def _run(self, params: Any, named: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         sizes: dict[Any, int] = {}

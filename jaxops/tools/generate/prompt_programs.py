@@ -133,7 +133,10 @@ class Generation:
         if self._encoder_caches.names - arrays.keys():
             first = np.array([prompt[:1] for prompt in prompts], dtype_of(self.tokens))
             weights = params.params if isinstance(params, PreparedParams) else params
-            arrays = self._encoder_caches(weights, {self.tokens.name: jnp.asarray(first), **arrays}) | arrays
+            given = {self.tokens.name: jnp.asarray(first), **arrays}
+            mapped = step.of_batch.has_rows and len(prompts) > 1
+            with_rows = frozenset(name for name in given if mapped and self._has_rows(step, name))
+            arrays = self._encoder_caches(weights, given, with_rows) | arrays
         ready = self._ready(step, params, len(prompts), arrays)
         state, logits = self._after_prompts(step, ready, prompts, arrays)
         if samples > 1:

@@ -6,6 +6,7 @@ import onnx
 import pytest
 from decoder_graphs import merged
 from decoders import MODELS, session
+from onnxruntime.quantization import quantize_dynamic
 
 import jaxops.onnx
 import jaxops.openvino
@@ -81,6 +82,21 @@ def test_a_file_with_two_decoders_makes_the_caches_of_the_encoder():
     other = {name: np.zeros_like(x) for name, x in cross.items()}
     changed = jaxops.onnx.generate(model, PROMPTS, **options, **of_encoder, **other)
     assert abs(changed.log_probabilities - found.log_probabilities).max() > 1e-3
+
+
+def test_a_quantized_file_makes_the_caches_of_each_row_alone(tmp_path):
+    """DynamicQuantizeLinear scales by the largest number of all rows."""
+    first, later = (MODELS / f"t5_{part}.script.onnx" for part in ("first", "decoder"))
+    quantize_dynamic(first, tmp_path / "first.onnx")
+    model = jaxops.onnx.load(merged(onnx.load(tmp_path / "first.onnx"), onnx.load(later)))
+    hidden = (
+        np.random.default_rng(1).normal(size=(2, 6, 16)).astype(np.float32) * np.array([1, 100], "f")[:, None, None]
+    )
+    of_encoder = {"encoder_hidden_states": hidden, "encoder_attention_mask": np.ones((2, 6), np.int64)}
+    found = jaxops.onnx.generate(model, [[0], [0]], max_tokens=3, **of_encoder)
+    alone = jaxops.onnx.generate(model, [[0]], max_tokens=3, **{name: x[:1] for name, x in of_encoder.items()})
+    np.testing.assert_array_equal(found.tokens[:1], alone.tokens)
+    np.testing.assert_allclose(found.log_probabilities[:1], alone.log_probabilities, rtol=0, atol=1e-4)
 
 
 def test_errors(model, given):
