@@ -132,12 +132,16 @@ def find_caches(
     if caches and named is None:
         caches += tuple(state for past, present in pairs if (state := _state(past, present, batch)))
     if not caches:
+        hint = "name the pairs: decoder(model, {'past': 'present'}); or export the model with caches"
+        if any("present" in v.name and len(v.shape or ()) == 4 and _belongs_to_encoder(v, 2) for v in outputs):
+            hint = "this is a decoder of the first tokens alone; load decoder_model_merged.onnx, or "
+            hint += "decoder_with_past_model.onnx with what this one makes of the encoder's output"
         raise ModelError(
             "no cache that grows was found: an input such as 'past_key_values.0.key', and an output "
             "'present.0.key' with the new tokens added\n"
             f"  inputs  {', '.join(map(str, inputs))}\n"
             f"  outputs {', '.join(map(str, outputs))}\n"
-            "  hint    name the pairs: decoder(model, {'past': 'present'}); or export the model with caches"
+            f"  hint    {hint}"
         )
     return caches
 

@@ -61,7 +61,8 @@ def generate(
     prompt gets what it gets alone, whatever is beside it; drawn tokens depend on its place, too, unless it has its own
     key.
 
-    model: a decoder with caches, such as `decoder` takes. prompts: B lists of tokens, without padding.
+    model: a decoder with caches, such as `decoder` takes. prompts: B lists of tokens, without padding; for an
+    encoder–decoder, they begin with its `decoder_start_token_id`.
     max_tokens: n, the largest number of new tokens. params: in place of `model.params`.
     key: of `jax.random`; one, or (B,), one for each prompt. stop: tokens that end a row, of which they are the last.
     temperature: by which logits are divided; 0 takes the likeliest token. top_k: draws from so many tokens; 0 is all.
@@ -73,7 +74,8 @@ def generate(
     samples: how many rows continue each prompt. stream: returns an iterator over the parts of the results, each of up
     to eight tokens; its lengths count those of the part.
     named: further inputs, such as `encoder_hidden_states`, with a row for each prompt. A file with two decoders
-    (`use_cache_branch`) makes the keys and values of the encoder's output itself.
+    (`use_cache_branch`) makes the keys and values of the encoder's output itself; one of later tokens alone takes them,
+    such as `past_key_values.0.encoder.key`: the outputs that its companion for the first token makes of it.
 
     Tokens (B, samples, n) are int32; those after the end of a row are padding. lengths: (B, samples), how many are the
     row's own, with the stop token. log_probabilities: (B, samples, n), by the distribution of the model, before

@@ -18,6 +18,11 @@ _UNSUPPORTED = {
     "eta_cutoff": 0, "penalty_alpha": 0, "guidance_scale": 1, "forced_bos_token_id": None, "forced_eos_token_id": None,
     "sequence_bias": None, "exponential_decay_length_penalty": None, "stop_strings": None,
 }  # fmt: skip
+# The effect of leaving an option out, for those that nearly every file of a family has.
+_WITHOUT = {
+    "forced_bos_token_id": "; let each prompt have this token after its first one (decoder_start_token_id)",
+    "forced_eos_token_id": "; a row that reaches max_tokens then ends without this token",
+}
 # The `top_k` of transformers where its file says none; the builder writes it into its own file.
 _TOP_K = 50
 
@@ -154,7 +159,7 @@ def _check(path: Path, found: Defaults, search: Mapping[str, Any], vocabulary: A
         if _said(search, name, neutral) != neutral:
             raise UnsupportedError(
                 f"{path} asks for {name} {search[name]!r:.80}, which generate does not have\n"
-                f'  hint    set "{name}" to {json.dumps(neutral)} there'
+                f'  hint    set "{name}" to {json.dumps(neutral)} there{_WITHOUT.get(name, "")}'
             )
     if any(len(word) != 1 for word in _said(search, "bad_words_ids", [])):
         raise UnsupportedError(

@@ -17,7 +17,7 @@ from jaxops.runtime.auto_axes import auto_axes, under_auto_axes
 from jaxops.runtime.prepared_params import PreparedParams
 from jaxops.runtime.x64 import x64_on
 from jaxops.static import is_concrete
-from jaxops.tools.generate.cache_inputs import find_caches, logits_of, windows_of
+from jaxops.tools.generate.cache_inputs import find_caches, is_of_later_tokens, logits_of, windows_of
 from jaxops.tools.generate.decoder import Decoder, Params
 from jaxops.tools.generate.decoder_state import DecoderState, repeated
 from jaxops.tools.generate.encoder_caches import EncoderCaches
@@ -232,7 +232,13 @@ class Generation:
             if name == step.mask_name:
                 raise SignatureError(f"'{name}' is made from the prompts; give each prompt without padding")
             if name not in self._formals:
-                raise SignatureError(f"unknown input '{name}'; the inputs are {', '.join(self._formals)}")
+                hint = (
+                    "\n  hint    this is a decoder of later tokens alone, which takes what decoder_model.onnx makes of "
+                    "the encoder's output; decoder_model_merged.onnx makes it itself"
+                    if "encoder_hidden" in name and is_of_later_tokens(self.model.inputs)
+                    else ""
+                )
+                raise SignatureError(f"unknown input '{name}'; the inputs are {', '.join(self._formals)}{hint}")
             axes = step.of_batch.rows.axes
             if axes.has_tokens(self._formals[name]):
                 raise SignatureError(

@@ -11,6 +11,7 @@ from jaxops.dtypes import canonical
 from jaxops.errors import DTypeError, ModelError, ShapeError, SignatureError, describe
 from jaxops.graph.nodes import Value
 from jaxops.static import Dim, StaticValue
+from jaxops.tools.generate.cache_inputs import is_of_later_tokens
 from jaxops.tools.generate.tables_by_length import NUMBER
 
 
@@ -58,9 +59,10 @@ def is_filled(value: Value) -> bool:
 def missing(value: Value) -> SignatureError:
     """Returns the error for an input that is neither filled nor given."""
     given = f"{value.name}=…" if value.name.isidentifier() else f"**{{'{value.name}': …}}"
+    made = "decoder_model.onnx makes it of the encoder's output; " if is_of_later_tokens([value]) else ""
     return SignatureError(
         f"input '{value.name}' is missing: {value}\n"
-        f"  hint    give it by name at each step, step(params, state, tokens, {given}), or to generate"
+        f"  hint    {made}give it by name at each step, step(params, state, tokens, {given}), or to generate"
     )
 
 

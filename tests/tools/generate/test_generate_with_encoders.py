@@ -10,7 +10,7 @@ from onnxruntime.quantization import quantize_dynamic
 
 import jaxops.onnx
 import jaxops.openvino
-from jaxops.errors import ShapeError, SignatureError, UnsupportedError
+from jaxops.errors import ModelError, ShapeError, SignatureError, UnsupportedError
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +104,19 @@ def test_errors(model, given):
         jaxops.onnx.generate(model, PROMPTS[:2], max_tokens=2, encoder_attention_mask=given["encoder_attention_mask"])
     with pytest.raises(SignatureError, match=r"generate: input '.*' is missing(.|\n)*give it by name"):
         jaxops.onnx.generate(model, PROMPTS, max_tokens=2)
+    mask = {"encoder_attention_mask": given["encoder_attention_mask"]}
+    with pytest.raises(SignatureError, match=r"encoder.*is missing(.|\n)*decoder_model.onnx makes it of the encoder's"):
+        jaxops.onnx.generate(model, PROMPTS, max_tokens=2, **mask)
+    hidden = {"encoder_hidden_states": np.zeros((3, 6, 16), np.float32)}
+    with pytest.raises(
+        SignatureError, match=r"unknown input 'encoder_hidden_states'(.|\n)*of later tokens alone, which"
+    ):
+        jaxops.onnx.generate(model, PROMPTS, max_tokens=2, **hidden)
+    first = jaxops.onnx.load(MODELS / "t5_first.script.onnx")
+    with pytest.raises(
+        ModelError, match=r"no cache that grows(.|\n)*first tokens alone; load decoder_model_merged.onnx"
+    ):
+        jaxops.onnx.generate(first, PROMPTS, max_tokens=2, **mask, **hidden)
 
 
 def test_caches_in_variables():

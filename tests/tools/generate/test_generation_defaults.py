@@ -218,3 +218,16 @@ def test_wrong_files_of_transformers(tmp_path, text, kind, match):
     (tmp_path / "generation_config.json").write_text(text)
     with pytest.raises(kind, match=match):
         read_defaults(tmp_path, (), 48)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("forced_bos_token_id", r'set "forced_bos_token_id" to null there; let each prompt have this token after its'),
+        ("forced_eos_token_id", r'set "forced_eos_token_id" to null there; a row that reaches max_tokens then ends'),
+    ],
+)
+def test_forced_tokens(tmp_path, name, text):
+    model = of_transformers(tmp_path, **{name: 2})
+    with pytest.raises(UnsupportedError, match=f"asks for {name} 2, which generate does not have\n  hint    {text}"):
+        jaxops.onnx.generate(model, PROMPTS, max_tokens=2)
