@@ -64,7 +64,7 @@ class EncoderCaches:
         sizes: dict[Any, int] = {}
         for name, x in named.items():
             sizes |= dict(zip(self._formals[name].shape or (), x.shape, strict=False))
-        first = Tokens(next(iter(named.values())).shape[0], 1, jnp.int32(0), 1, *[jnp.int32(1)] * 2)
+        first = Tokens(next(iter(named.values())).shape[0], 1, jnp.int32(0), 1, jnp.int32(1), jnp.int32(1), True)
         unread: dict[str, Any] = {}
         for name, value in self._formals.items():
             if name == _BRANCH:

@@ -20,7 +20,8 @@ class Tokens:
     """The facts about the tokens of a step from which inputs are filled.
 
     position: of the first token. total: the number of tokens including earlier ones, mostly symbolic. reached: the
-    number of tokens after the step, for some files with padding at the end. known: it without padding.
+    number of tokens after the step, for some files with padding at the end. known: it without padding. is_first:
+    whether there are none before.
     """
 
     batch: int
@@ -29,6 +30,7 @@ class Tokens:
     total: Dim
     reached: Any
     known: Any
+    is_first: bool = False
 
 
 def rows_of(tokens: Any, formal: Value, length: int) -> Any:
@@ -117,8 +119,8 @@ _FILLED: dict[str, Callable[[Value, Tokens], Any]] = {
     "beam_idx": lambda value, tokens: jnp.arange(tokens.batch, dtype=dtype_of(value)),
     "total_sequence_length": _size(lambda tokens: tokens.total),
     "past_sequence_length": _size(lambda tokens: tokens.total - tokens.count),
-    # In a file with two decoders, for the first token and for later ones: True selects the one with a cache.
-    "use_cache_branch": lambda value, tokens: StaticValue(np.ones([1] * len(value.shape or ()), bool)),
+    # In a file with two decoders, for the first tokens and for later ones: True selects the one with a cache.
+    "use_cache_branch": lambda value, tokens: StaticValue(np.full([1] * len(value.shape or ()), not tokens.is_first)),
 }
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxops.errors import SizeError
 from jaxops.tools.generate.cache_inputs import is_of_later_tokens
 from jaxops.tools.generate.padded_prompts import by_rows
+from jaxops.tools.generate.step_inputs import is_filled
 from jaxops.tools.generate.step_of_rows import StepOfRows
 
 
@@ -37,20 +38,23 @@ class StepOfBatch:
 
         Some files take a prompt after no tokens, and then one token at a time. They compute their mask from the number
         of new tokens, and no symbolic number of past tokens fits. Such a file gets the prompt if all rows have no token
-        yet, and otherwise the tokens in turn; so does one that fixes the number of new tokens to 1, and a decoder of
-        later tokens.
+        yet, and otherwise the tokens in turn. So does a file with two decoders, for the first tokens and for later
+        ones, unless it reads what an encoder gives: keys and values of it may be other ones than it would make. A file
+        that fixes the number of new tokens to 1 takes them in turn, and so does a decoder of later tokens alone.
         """
         once = functools.partial(
             self._mapped, params, named=named, new=new, tokens=tokens, last_only=last_only, pads=pads
         )
         in_turn = functools.partial(self._in_turn, params, named=named, new=new, tokens=tokens, last_only=last_only)
         if self._takes_one and tokens.shape[1] > 1 and not self.rows.slides:
-            return in_turn(position, caches)
-        try:
-            return once(position, caches)
-        except SizeError:
-            if tokens.shape[1] == 1 or self.rows.in_place or self.rows.slides:
-                raise
+            if not self._begins_at_once:
+                return in_turn(position, caches)
+        else:
+            try:
+                return once(position, caches)
+            except SizeError:
+                if tokens.shape[1] == 1 or self.rows.in_place or self.rows.slides:
+                    raise
         return jax.lax.cond((position == 0).all(), functools.partial(once, is_first=True), in_turn, position, caches)
 
     def takes_chunks(
@@ -133,6 +137,12 @@ class StepOfBatch:
     @property
     def _takes_one(self) -> bool:
         return (self.rows.tokens.shape or ())[1:] == (1,) or is_of_later_tokens(self.rows.others)
+
+    @property
+    def _begins_at_once(self) -> bool:
+        nodes = self.rows.model.graph.nodes
+        has_two = any(node.operator.name == "If" and node.inputs[0] == "use_cache_branch" for node in nodes)
+        return has_two and all(map(is_filled, self.rows.others))
 
     def of_tokens(self, names: Collection[str]) -> set[str]:
         """Returns those of further inputs that have an entry for each token, (B, n, …)."""

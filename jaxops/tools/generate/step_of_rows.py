@@ -115,7 +115,7 @@ class StepOfRows:
             (total,) = symbolic_shape("s", constraints=[f"s >= {count}", f"s <= {self.length}"])
         # A causal operator that counts from the end of the lengths takes padding for tokens, which no token sees.
         reached = position + (count if self.counts_lengths and not self.slides else new)
-        new_tokens = Tokens(batch, count, position, total, reached, position + new)
+        new_tokens = Tokens(batch, count, position, total, reached, position + new, is_first)
         past = total - count
         specs, arrays = {}, dict(arrays)
         for cache in self.caches:
@@ -225,7 +225,8 @@ class StepOfRows:
         total = self.length if self.in_place else past + count
         with jax.ensure_compile_time_eval():
             mask = () if self.mask is None else (self.mask,)
-            tokens = Tokens(batch, count, np.int32(past), total, *[np.int32(past + count)] * 2)
+            end = np.int32(past + count)
+            tokens = Tokens(batch, count, np.int32(past), total, end, end)
             filled = {v.name: filled_input(v, tokens) for v in self.others if is_filled(v)}
             filled |= {v.name: filled_mask(v, self.tokens, tokens, total) for v in mask}
         specs = {self.tokens.name: jax.ShapeDtypeStruct((batch, count), dtype_of(self.tokens))}

@@ -2,8 +2,9 @@
 
 import jax
 import numpy as np
+import onnx
 import pytest
-from decoder_graphs import attention_23, in_place, no_mask, renamed, tokens_before_heads
+from decoder_graphs import attention_23, in_place, merged, no_mask, renamed, tokens_before_heads
 
 import jaxops.onnx
 
@@ -56,3 +57,25 @@ def test_a_decoder_of_later_tokens_may_lack_the_mask_among_new_ones(declared, na
         first = step.prefill(model.params, step.init(2), rows, chunk=3, **given)
         results.append((*found, first, step(model.params, step.init(2), rows, **given)))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=3e-5), *results)
+
+
+def test_a_file_with_two_decoders_begins_with_the_first():
+    """The decoder of later tokens lacks the mask among new ones; that of the first ones takes a prompt at once."""
+    first, later = no_mask(), no_mask(mask="mask = Equal(columns, columns)")
+    past = [value for value in first.graph.input if value.name.startswith("past")]
+    for value in past:
+        first.graph.input.remove(value)
+        first.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros((1, 2, 0, 8), np.float32), value.name))
+    models = [jaxops.onnx.load(no_mask()), jaxops.onnx.load(merged(first, later))]
+    rows, results = np.array([[1, 2, 3, 4], [5, 6, 7, 8]]), []
+    for model in models:
+        found = jaxops.onnx.generate(model, PROMPTS, max_tokens=6)
+        step = jaxops.onnx.decoder(model, length=16)
+        state, logits = step(model.params, step.init(2), rows)
+        results.append((*found, logits, step(model.params, state, rows[:, :3])))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=3e-5), *results)
+    renamed(first, logits="positive").graph.node.append(onnx.helper.make_node("Neg", ["positive"], ["logits"]))
+    first.graph.output[0].name = "logits"
+    model = jaxops.onnx.load(merged(first, later))
+    step = jaxops.onnx.decoder(model, length=16)
+    np.testing.assert_allclose(step(model.params, step.init(2), rows)[1], -logits, rtol=0, atol=3e-5)
